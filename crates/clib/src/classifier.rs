@@ -257,7 +257,7 @@ impl Classifier {
             let values = values_of(rule, values.get(number)).map_err(|()| wrong)?;
             add_condition(&mut marks, values.mark);
             add_condition(&mut labels, values.label);
-            if marks.len() + labels.len() > CONDITIONS_MAX {
+            if marks.len().saturating_add(labels.len()) > CONDITIONS_MAX {
                 return Err(wrong);
             }
             sets_labels |= values.set_label.is_some();
@@ -363,7 +363,9 @@ impl Classifier {
 
     /// Returns the number of frames that no rule matched, and of malformed ones.
     pub(crate) fn other_counts(&self) -> [u64; 2] {
-        [0, 1].map(|at: usize| self.others[at].load(Ordering::Relaxed))
+        self.others
+            .each_ref()
+            .map(|count| count.load(Ordering::Relaxed))
     }
 
     /// Returns the numbers of the header.

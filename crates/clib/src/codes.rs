@@ -87,6 +87,10 @@ fn numbers<const N: usize>(names: [&'static str; N], list: &[&str], first: u8) -
     })
 }
 
+#[expect(
+    clippy::indexing_slicing,
+    reason = "each list has a number for every variant"
+)]
 impl Codes {
     pub(crate) fn new() -> Self {
         Self {

@@ -91,6 +91,10 @@ impl Slot {
 /// Returns the slot of a handle and its generation.
 fn find(handle: u64, kind: Kind) -> Result<(&'static Slot, u32), Status> {
     let is_of_kind = handle >> KIND == kind as u64;
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the 32 bits of the generation; the kind is above them"
+    )]
     let generation = (handle >> GENERATION) as u32;
     let slot = SLOTS.get((handle & SLOT) as usize);
     match slot {

@@ -161,6 +161,7 @@ pub struct LabelRecord {
 
 impl LabelRecord {
     /// Returns the record of a label.
+    #[expect(clippy::cast_possible_truncation, reason = "the lower half")]
     #[must_use]
     pub const fn new(label: u128) -> Self {
         Self {

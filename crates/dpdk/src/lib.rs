@@ -8,6 +8,15 @@
 //! ([`Port::start`] takes it by value) or used after its stop (it stops when its
 //! last queue and handle are dropped).
 #![allow(unsafe_code)]
+// Frames, and answers of the kernel and of drivers: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
 
 mod bell;
 mod burst;

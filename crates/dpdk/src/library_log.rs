@@ -2,16 +2,6 @@
 //! Log lines of DPDK and of the libraries of its drivers. They go to this program's log, and the last ones into the error of the
 //! failed operation.
 
-// Text of libraries: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use std::collections::VecDeque;
 use std::ffi::c_char;
 use std::sync::{LazyLock, Mutex, PoisonError};

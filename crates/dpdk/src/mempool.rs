@@ -15,6 +15,9 @@ use crate::sys;
 /// Buffers in the cache of each thread (RTE_MEMPOOL_CACHE_MAX_SIZE is 512).
 const CACHE_SIZE: u32 = 256;
 
+/// Maximum number of buffers of a pool: those of DPDK's largest ring. DPDK does not refuse every number above it.
+const BUFFERS_MAX: u32 = (1 << 30) - 1;
+
 /// Most chunks of a pool's memory whose NUMA nodes are looked up.
 const CHUNKS_MAX: usize = 64;
 
@@ -40,7 +43,7 @@ impl Mempool {
     /// Creates a pool of `count` buffers, each with space for `data_room` octets of a frame.
     ///
     /// # Errors
-    /// [`Error::Mempool`] if there is too little memory or the name is in use.
+    /// [`Error::Mempool`] if there is too little memory, the name is in use, or a pool cannot have this number of buffers.
     pub fn new(eal: &Eal, name: &str, count: u32, data_room: u16) -> Result<Self, Error> {
         const ANY_NODE: i32 = -1;
         Self::create(eal, name, (count, data_room), |name, space| {
@@ -76,6 +79,9 @@ impl Mempool {
             count,
             cause,
         };
+        if count > BUFFERS_MAX {
+            return Err(fail(format!("too many (maximum: {BUFFERS_MAX})")));
+        }
         let c_name =
             CString::new(name).map_err(|_| fail("the name contains a NUL character".to_owned()))?;
         let headroom = u16::try_from(sys::RTE_PKTMBUF_HEADROOM).unwrap_or(128);
@@ -163,6 +169,15 @@ impl Drop for MempoolInner {
 mod tests {
     use super::*;
     use crate::testing::eal;
+
+    #[test]
+    fn a_pool_of_too_many_buffers_is_refused() {
+        let eal = eal();
+        for count in [BUFFERS_MAX + 1, u32::MAX] {
+            let error = Mempool::new(&eal, "too-many", count, 2048).unwrap_err();
+            assert!(error.to_string().contains("too many"), "{error}");
+        }
+    }
 
     #[test]
     fn the_buffers_of_a_pool_are_on_nodes() {

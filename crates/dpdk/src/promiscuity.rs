@@ -22,6 +22,10 @@ impl Promiscuity {
     ///
     /// # Errors
     /// The kernel's error: the interface does not exist, or the process lacks the privilege.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "constants of the kernel: a number of 16 bits, and the size of a structure"
+    )]
     pub(crate) fn of(interface: &str) -> io::Result<Self> {
         let index = if_nametoindex(interface)?;
         // Protocol 0: the socket itself receives nothing.

@@ -84,6 +84,11 @@ impl<'eal> MergedFrame<'eal> {
     }
 
     /// Appends the octets of a segment behind its first `headers` octets, at most all of them. There are at most [`MERGED_MAX`] segments.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::arithmetic_side_effects,
+        reason = "lengths and offsets in a buffer have 16 bits, and a merged frame has at most MERGED_MAX of them"
+    )]
     pub fn append(&mut self, next: ExclusiveFrame<'eal>, headers: usize) {
         let mbuf = next.into_frame().into_buffer();
         // SAFETY: both buffers are owned by this value and not shared (ExclusiveFrame). `last` is the last buffer of the frame. The
@@ -173,6 +178,11 @@ impl Mbuf<'_> {
     ///
     /// # Errors
     /// The unchanged frame, if its sender made no request, it is shared, or its headers are not complete in the first buffer.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::arithmetic_side_effects,
+        reason = "lengths that fit into the bits of struct rte_mbuf"
+    )]
     pub fn request_segments(
         mut self,
         lengths: HeaderLengths,

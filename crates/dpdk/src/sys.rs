@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Bindings of DPDK's headers and the shim by bindgen, and access to the fields of packet buffers.
 #![allow(warnings, clippy::all, clippy::undocumented_unsafe_blocks)]
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    reason = "bindgen generates the arithmetic of bit fields"
+)]
 
 include!(concat!(env!("OUT_DIR"), "/bindings.rs"));
 

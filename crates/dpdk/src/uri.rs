@@ -3,16 +3,6 @@
 //! `vhost:/path?role=client`, `af-xdp:IFNAME`, `af-packet:IFNAME`, `veth:IFNAME`, `tap:IFNAME`,
 //! `pcap:?rx=FILE&tx=FILE`, `null:`, `pci:0000:17:00.0`.
 
-// URIs of users: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 mod arguments;
 mod function;
 mod kind;

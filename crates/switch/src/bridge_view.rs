@@ -123,12 +123,18 @@ impl History {
     }
 }
 
-fn add_sums(a: Sums, b: Sums) -> Sums {
-    std::array::from_fn(|at| a[at] + b[at])
+fn add_sums(mut a: Sums, b: Sums) -> Sums {
+    for (sum, more) in a.iter_mut().zip(b) {
+        *sum = sum.saturating_add(more);
+    }
+    a
 }
 
-fn subtract_sums(a: Sums, b: &Sums) -> Sums {
-    std::array::from_fn(|at| a[at].saturating_sub(b[at]))
+fn subtract_sums(mut a: Sums, b: &Sums) -> Sums {
+    for (sum, less) in a.iter_mut().zip(b) {
+        *sum = sum.saturating_sub(*less);
+    }
+    a
 }
 
 impl BridgeView {

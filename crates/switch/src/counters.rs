@@ -78,6 +78,7 @@ pub(crate) struct PortCounters {
 
 impl PortCounters {
     /// Returns the counter of frames dropped for a reason.
+    #[expect(clippy::indexing_slicing, reason = "each reason has its counter")]
     #[inline(always)]
     pub(crate) const fn dropped(&self, reason: PortDrop) -> &Counter {
         &self.drops.0[reason as usize]
@@ -91,6 +92,7 @@ impl PortCounters {
     }
 
     /// Returns the counter of an effect of the filter rules.
+    #[expect(clippy::indexing_slicing, reason = "each effect has its counter")]
     pub(crate) const fn effect(&self, effect: RuleEffect) -> &Counter {
         &self.effects[effect as usize]
     }
@@ -175,6 +177,7 @@ pub(crate) struct StepCounters {
 pub(crate) struct Steps([StepCounters; Step::ALL.len()]);
 
 impl Steps {
+    #[expect(clippy::indexing_slicing, reason = "each step has its counters")]
     #[inline(always)]
     pub(crate) const fn of(&self, step: Step) -> &StepCounters {
         &self.0[step as usize]
@@ -232,6 +235,10 @@ pub(crate) struct QueueCounters {
 
 impl QueueCounters {
     /// Counts a poll that returned this number of frames, at least one.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "at least 1, and a logarithm below 64"
+    )]
     #[inline(always)]
     pub(crate) fn found(&self, frames: usize) {
         let size = (frames.max(1) - 1).checked_ilog2().map_or(0, |log| log + 1) as usize;

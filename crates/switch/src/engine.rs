@@ -224,10 +224,9 @@ impl Engine {
 
     /// Returns the open ports with their numbers.
     pub(crate) fn ports(&self) -> impl Iterator<Item = (u16, &Slot)> {
-        self.slots
-            .iter()
-            .enumerate()
-            .filter_map(|(number, slot)| Some((number as u16, slot.as_ref()?)))
+        (0..)
+            .zip(&self.slots)
+            .filter_map(|(number, slot)| Some((number, slot.as_ref()?)))
     }
 
     /// Returns the number of a port, unless it is being closed.
@@ -537,8 +536,9 @@ fn without_interfaces(layer3: &SharedLayer3) -> Domain {
 
 /// Returns the share of a port's storm limits for one of `queues` receive queues.
 fn share(limits: StormLimits, queues: usize) -> StormLimits {
-    let queues = u32::try_from(queues).unwrap_or(u32::MAX).max(1);
-    let part = |limit: Option<u32>| limit.map(|limit| (limit / queues).max(1));
+    let queues = u32::try_from(queues).unwrap_or(u32::MAX);
+    let part =
+        |limit: Option<u32>| limit.map(|limit| limit.checked_div(queues).unwrap_or(limit).max(1));
     StormLimits {
         unknown_unicast_pps: part(limits.unknown_unicast_pps),
         broadcast_pps: part(limits.broadcast_pps),

@@ -34,17 +34,15 @@ impl LogRecord {
         (frame, length): (&[u8], u32),
     ) -> Self {
         let mut octets = [0; SHOWN];
-        let mut shown = 0;
         for (to, from) in octets.iter_mut().zip(frame) {
             *to = *from;
-            shown += 1;
         }
         Self {
             log: Arc::clone(log),
             action,
             port,
             length,
-            shown,
+            shown: frame.len().min(SHOWN),
             octets,
         }
     }

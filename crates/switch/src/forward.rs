@@ -108,6 +108,10 @@ pub(crate) const RING_FRAMES: usize = 1024;
 const BURSTS_OF_RING: usize = RING_FRAMES.div_ceil(BURST_MAX);
 
 /// Forwards until the stop flag is set.
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "64 bits count turns, polls and yields for longer than a machine runs"
+)]
 pub(crate) fn run(worker: &mut Worker, shared: &Shared) {
     // An earlier thread on this CPU may have counted.
     let mut turns = worker.counters.turns.get();
@@ -149,6 +153,10 @@ pub(crate) fn run(worker: &mut Worker, shared: &Shared) {
 }
 
 /// Serves each receive queue once. Returns the number of empty queues, and whether frames were sent for other threads.
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "at most the receive queues of a thread"
+)]
 #[inline(always)]
 fn turn(worker: &mut Worker, shared: &Shared) -> (u64, bool) {
     let mut empty = 0;

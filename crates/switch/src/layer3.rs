@@ -185,24 +185,23 @@ impl Layer3 {
             }
             let free = self.vrfs.iter().position(Option::is_none);
             let number = free.unwrap_or(self.vrfs.len());
-            self.rib.add_vrf(number as u16).map_err(no_memory)?;
-            if number == self.vrfs.len() {
-                self.vrfs.push(None);
+            // A plan has few VRFs.
+            let vrf = u16::try_from(number).map_err(no_memory)?;
+            self.rib.add_vrf(vrf).map_err(no_memory)?;
+            match self.vrfs.get_mut(number) {
+                Some(free) => *free = Some(name.clone()),
+                None => self.vrfs.push(Some(name.clone())),
             }
-            self.vrfs[number] = Some(name.clone());
         }
         Ok(())
     }
 
     /// Removes all VRFs except these and the main one.
     pub(crate) fn keep_vrfs(&mut self, names: &[String]) {
-        for number in 1..self.vrfs.len() {
-            if self.vrfs[number]
-                .as_ref()
-                .is_some_and(|name| !names.contains(name))
-            {
-                self.vrfs[number] = None;
-                self.rib.del_vrf(number as u16);
+        for (number, vrf) in (0..).zip(&mut self.vrfs).skip(1) {
+            if vrf.as_ref().is_some_and(|name| !names.contains(name)) {
+                *vrf = None;
+                self.rib.del_vrf(number);
             }
         }
     }
@@ -352,7 +351,7 @@ impl Layer3 {
     /// Begins an epoch: memory released from now on is separated from memory released before. Returns the number of the epoch, for
     /// [`Self::end_epoch`] once all forwarding threads have finished their current work.
     pub(crate) fn begin_epoch(&mut self) -> Epoch {
-        self.epoch += 1;
+        self.epoch = self.epoch.wrapping_add(1);
         self.rib.set_epoch(self.epoch);
         self.epoch
     }

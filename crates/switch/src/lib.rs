@@ -5,6 +5,16 @@
 //! [`config::Settings`] become a [`config::Plan`], a plan becomes a running [`Switch`], and [`control::ask`] sends requests to a running
 //! switch.
 
+// Files, requests and packets from outside: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 mod accept;
 mod bridge_view;
 pub mod config;

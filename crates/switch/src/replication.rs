@@ -184,7 +184,7 @@ impl Replication {
         let result = match following {
             Following::Waiting(until) if now < *until => return,
             Following::Waiting(_) => begin_connecting(active)
-                .map(|socket| Some(Following::Connecting(socket, now + CONNECT)))
+                .map(|socket| Some(Following::Connecting(socket, later(now, CONNECT))))
                 .map_err(|error| error.to_string()),
             Following::Connecting(socket, until) => match connected(socket) {
                 Ok(Some(stream)) => {
@@ -232,7 +232,7 @@ impl Replication {
                         "no replication from {active}: {reason} (the standby tries again; run `switch connections take-over` to make this switch active)"
                     );
                 }
-                *following = Following::Waiting(now + pause);
+                *following = Following::Waiting(later(now, pause));
             }
         }
     }
@@ -338,4 +338,9 @@ fn connected(socket: &OwnedFd) -> io::Result<Option<TcpStream>> {
         Some(error) => Err(error),
         None => Ok(Some(stream)),
     }
+}
+
+/// Returns the moment `wait` after another one.
+fn later(now: Instant, wait: Duration) -> Instant {
+    now.checked_add(wait).unwrap_or(now)
 }

@@ -66,7 +66,7 @@ impl Sweep {
     fn turn(&mut self, now_s: u32) {
         let removed = self.fdb.sweep(self.next, BUCKETS_A_TURN, now_s);
         self.aged.fetch_add(u64::from(removed), Ordering::Relaxed);
-        self.next += BUCKETS_A_TURN;
+        self.next = self.next.saturating_add(BUCKETS_A_TURN);
         if self.next >= self.fdb.buckets() {
             self.next = 0;
         }
@@ -84,7 +84,7 @@ pub(crate) fn run(
     while !shared.stop.load(Ordering::Relaxed) {
         if turned.is_none_or(|turned| turned.elapsed() >= TURN) {
             turned = Some(Instant::now());
-            let now_s = started.elapsed().as_secs() as u32;
+            let now_s = u32::try_from(started.elapsed().as_secs()).unwrap_or(u32::MAX);
             shared.now_s.store(now_s, Ordering::Relaxed);
             housekeeping.turn(now_s);
             shared.log.print();

@@ -145,14 +145,15 @@ impl Engine {
                 .filter(|port| is_for_all(port))
                 .count();
             reports.retain(|(bridge, _), report| {
-                *bridge != plan.name || report.tagged.len() + report.untagged.len() > trunks
+                let ports = report.tagged.len().saturating_add(report.untagged.len());
+                *bridge != plan.name || ports > trunks
             });
         }
         for entry in self.fdb_reports() {
             if let Some(vlan) = entry.vlan
                 && let Some(report) = reports.get_mut(&(entry.bridge, vlan))
             {
-                report.entries += 1;
+                report.entries = report.entries.saturating_add(1);
             }
         }
         reports.into_values().collect()
@@ -256,7 +257,7 @@ impl Engine {
             dropped: named(dropped.to_vec(), |one| &one.dropped),
             punted: named(punted.to_vec(), |one| &one.punted),
             service_full: sum(&|one| one.service_full.get()),
-            not_sent: sum(&|one| one.not_sent.get()) + layer3.counts.not_sent,
+            not_sent: sum(&|one| one.not_sent.get()).saturating_add(layer3.counts.not_sent),
             echoed: layer3.counts.echoed,
             errors: layer3.counts.errors,
             unknown_protocol: layer3.counts.unknown_protocol,
@@ -321,7 +322,7 @@ fn port_report(group: String, counts: PortCounts, slot: &Slot) -> PortReport {
         speed_mbps: handle.speed_mbps(),
         link_changes: slot.link.changes,
         kept_card_rules: Vec::new(),
-        rx_queues: slot.queues.len() as u16,
+        rx_queues: u16::try_from(slot.queues.len()).unwrap_or(u16::MAX),
         tx_queues: slot.tx_queues,
         rx_ring_size,
         tx_ring_size,
@@ -347,20 +348,20 @@ fn since(all: &PortCounts, slot: &Slot) -> PortCounts {
     let driver = &slot.driver;
     PortCounts {
         name: slot.plan.name.clone(),
-        rx_frames: all.rx_frames - base.rx_frames,
-        rx_octets: all.rx_octets - base.rx_octets,
-        tx_frames: all.tx_frames - base.tx_frames,
-        tx_octets: all.tx_octets - base.tx_octets,
-        tx_tso_frames: all.tx_tso_frames - base.tx_tso_frames,
-        segmented: all.segmented - base.segmented,
-        merged: all.merged - base.merged,
+        rx_frames: all.rx_frames.saturating_sub(base.rx_frames),
+        rx_octets: all.rx_octets.saturating_sub(base.rx_octets),
+        tx_frames: all.tx_frames.saturating_sub(base.tx_frames),
+        tx_octets: all.tx_octets.saturating_sub(base.tx_octets),
+        tx_tso_frames: all.tx_tso_frames.saturating_sub(base.tx_tso_frames),
+        segmented: all.segmented.saturating_sub(base.segmented),
+        merged: all.merged.saturating_sub(base.merged),
         drops: PortDrops::of(|reason| match reason {
             PortDrop::NoBuffers => driver.no_buffers(),
             PortDrop::RxMissed => driver.rx_missed(),
             PortDrop::RxErrors => driver.rx_errors(),
-            counted => all.drops[counted] - base.drops[counted],
+            counted => all.drops[counted].saturating_sub(base.drops[counted]),
         }),
-        effects: RuleEffects::of(|effect| all.effects[effect] - base.effects[effect]),
+        effects: RuleEffects::of(|effect| all.effects[effect].saturating_sub(base.effects[effect])),
     }
 }
 
@@ -373,7 +374,7 @@ fn thread_counts(forwarder: &Forwarder) -> ThreadCounts {
         cpu: forwarder.cpu,
         polls,
         empty_polls,
-        bursts: polls - empty_polls,
+        bursts: polls.saturating_sub(empty_polls),
         yields: counters.yields.get(),
         late_s: forwarder.late_for().map_or(0.0, |late| late.as_secs_f64()),
         rx_frames: counters.ports.iter().map(|port| port.rx_frames.get()).sum(),

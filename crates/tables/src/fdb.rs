@@ -20,16 +20,6 @@
 //!
 //! Two anomalies are possible for an instant and harmless: a duplicate entry (same result), and a missing entry (the frame is flooded).
 
-// Frames of ports: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 mod hash;
 mod moves;
 mod slots;

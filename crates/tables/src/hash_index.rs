@@ -4,16 +4,6 @@
 //! Each hash has two buckets, and the second is used only if the first is full. If both are full, one of their entries is moved to its own
 //! other bucket, which the tag determines. Most lookups read one bucket, and one entry.
 
-// Packets of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use quietwire_memory::prefetch;
 
 use crate::arena::{NoMemory, zeroed};

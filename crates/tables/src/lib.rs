@@ -5,6 +5,16 @@
 //!
 //! Forwarding threads read the tables in bursts of frames; one control thread writes them. Must not link DPDK and owns no thread.
 
+// Packets and routes of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 pub mod arena;
 pub mod balance;
 pub mod bridge;

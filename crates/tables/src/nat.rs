@@ -55,16 +55,6 @@
 //!
 //! [`RouterDrop`]: crate::drops::RouterDrop::is_without_space
 
-// Packets of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 mod behaviour;
 mod filtering;
 pub(crate) mod first_fragment;

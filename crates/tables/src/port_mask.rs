@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Sets of ports of the switch, as bit masks.
 
-// Frames of ports: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 /// Words of a mask.
 const WORDS: usize = 4;
 

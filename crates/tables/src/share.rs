@@ -3,16 +3,6 @@
 //!
 //! Every CPU computes the same answer from the packet alone, so no two CPUs have state of one connection, and none reads that of another.
 
-// Addresses of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use quietwire_base::random::mix;
 
 /// Share of one of several forwarding CPUs.

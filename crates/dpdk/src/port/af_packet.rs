@@ -103,17 +103,19 @@ pub(crate) struct Interface {
 impl Interface {
     /// Returns the counters of all queues.
     pub(crate) fn stats(&self) -> PortStats {
+        let count = |sum: &mut u64, counter: &AtomicU64| {
+            *sum = sum.saturating_add(counter.load(Ordering::Relaxed));
+        };
         let mut stats = PortStats::default();
         for queue in &self.queues {
-            let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-            stats.rx_frames += read(&queue.rx.frames);
-            stats.rx_octets += read(&queue.rx.octets);
-            stats.rx_errors += read(&queue.rx.errors);
-            stats.rx_no_buffers += read(&queue.rx.no_buffers);
-            stats.rx_missed += queue.missed();
-            stats.tx_frames += read(&queue.tx.frames);
-            stats.tx_octets += read(&queue.tx.octets);
-            stats.tx_errors += read(&queue.tx.errors);
+            count(&mut stats.rx_frames, &queue.rx.frames);
+            count(&mut stats.rx_octets, &queue.rx.octets);
+            count(&mut stats.rx_errors, &queue.rx.errors);
+            count(&mut stats.rx_no_buffers, &queue.rx.no_buffers);
+            stats.rx_missed = stats.rx_missed.saturating_add(queue.missed());
+            count(&mut stats.tx_frames, &queue.tx.frames);
+            count(&mut stats.tx_octets, &queue.tx.octets);
+            count(&mut stats.tx_errors, &queue.tx.errors);
         }
         stats
     }
@@ -175,7 +177,8 @@ impl Queue {
     fn missed(&self) -> u64 {
         let more = u64::from(self.receiver.take_drops());
         let lost = self.rx.lost.load(Ordering::Relaxed);
-        self.missed.fetch_add(more, Ordering::Relaxed) + more + lost
+        let before = self.missed.fetch_add(more, Ordering::Relaxed);
+        before.saturating_add(more).saturating_add(lost)
     }
 }
 
@@ -195,6 +198,11 @@ impl AfPacketRx {
     /// Receives at most `most` frames into an empty burst. Returns the number of frames in the burst.
     ///
     /// If the pool has too few buffers, frames wait in the ring. If it has none, they are dropped and counted.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::arithmetic_side_effects,
+        reason = "a frame is within its buffer, whose length has 16 bits, and there are at most BURST_MAX frames"
+    )]
     #[inline]
     pub(crate) fn receive(&mut self, burst: &mut Burst, most: usize) -> usize {
         if !burst.is_empty() {
@@ -297,6 +305,7 @@ fn allocate(pool: &Mempool, mbufs: &mut Mbufs, wanted: usize) -> usize {
 }
 
 /// Returns buffers to their pools.
+#[expect(clippy::cast_possible_truncation, reason = "at most BURST_MAX buffers")]
 fn free(mbufs: &mut [*mut sys::rte_mbuf]) {
     if !mbufs.is_empty() {
         // SAFETY: the caller owns the buffers, and forgets them.
@@ -350,6 +359,10 @@ impl AfPacketTx {
     ///
     /// Frames stay in the burst, in order, if the ring is full. Frames that cannot be sent (the interface is down or
     /// gone, or the frame is longer than its MTU allows) are dropped and counted as `tx_errors`.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "at most BURST_MAX frames, and only this thread counts those that are sent"
+    )]
     #[inline]
     pub(crate) fn send(&mut self, burst: &mut Burst) -> usize {
         if burst.is_empty() {
@@ -436,6 +449,11 @@ enum PutResult {
 }
 
 impl Requested {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::arithmetic_side_effects,
+        reason = "at most BURST_MAX frames, each within a slot, which is shorter than 64 KiB"
+    )]
     #[inline(always)]
     fn put(&mut self, ring: &mut Ring, mbuf: *mut sys::rte_mbuf) -> PutResult {
         // SAFETY: the buffer is owned by the caller.
@@ -465,6 +483,11 @@ impl Requested {
 
     /// Lets the kernel send. Frames for which it has no space return to the burst. Returns the numbers of sent and of dropped
     /// frames. No frame is requested afterwards.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::arithmetic_side_effects,
+        reason = "at most BURST_MAX frames, of which those taken are some, and those passed over are some of these"
+    )]
     #[inline(always)]
     fn send(&mut self, ring: &mut Ring, queue: &Queue, burst: &mut Burst) -> (usize, usize) {
         if self.count == 0 {
@@ -497,6 +520,10 @@ impl Requested {
 
     /// Returns number and octets of the frames that the kernel skipped because they are longer than the interface
     /// allows. Their slots look like others, so this compares them with the interface's limit.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "at most BURST_MAX frames, each shorter than 64 KiB, with at most one tag"
+    )]
     #[cold]
     fn passed_over(
         &self,
@@ -511,7 +538,7 @@ impl Requested {
             let octets: &[u8] = unsafe { first_segment(*mbuf) };
             // The kernel allows one additional tag (packet(7)).
             let tag = slot::tags(octets).min(slot::TAG);
-            let limit = mtu.map_or(0, |mtu| mtu + slot::ETHERNET_HEADER + tag);
+            let limit = mtu.map_or(0, |mtu| mtu.saturating_add(slot::ETHERNET_HEADER + tag));
             let length = usize::from(*length);
             all += length;
             if length > limit {
@@ -588,7 +615,7 @@ pub(crate) fn open(
                 .transpose()
                 .map_err(|error| fail("receive interrupts", error.to_string()))?,
             ring: map(&queue.receiver, rx_geometry)?,
-            length_max: slot::length_max(options.frame_size_max) as u32,
+            length_max: u32::try_from(slot::length_max(options.frame_size_max)).unwrap_or(u32::MAX),
             pool: pool.clone(),
             queue: Arc::clone(&queue),
         });

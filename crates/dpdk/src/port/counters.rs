@@ -58,17 +58,22 @@ pub(crate) fn sum<'queue>(
     rx: impl IntoIterator<Item = &'queue QueueCounters>,
     tx: impl IntoIterator<Item = &'queue QueueCounters>,
 ) -> PortStats {
+    let add = |sum: &mut u64, counter: &Counter| *sum = sum.saturating_add(counter.get());
     let mut stats = PortStats::default();
     for queue in rx {
-        stats.rx_frames += queue.frames.get();
-        stats.rx_octets += queue.octets.get();
-        stats.rx_errors += queue.malformed.get() + queue.too_long.get() + queue.refused.get();
-        stats.rx_no_buffers += queue.no_buffers.get();
+        add(&mut stats.rx_frames, &queue.frames);
+        add(&mut stats.rx_octets, &queue.octets);
+        for errors in [&queue.malformed, &queue.too_long, &queue.refused] {
+            add(&mut stats.rx_errors, errors);
+        }
+        add(&mut stats.rx_no_buffers, &queue.no_buffers);
     }
     for queue in tx {
-        stats.tx_frames += queue.frames.get();
-        stats.tx_octets += queue.octets.get();
-        stats.tx_errors += queue.malformed.get() + queue.too_long.get() + queue.refused.get();
+        add(&mut stats.tx_frames, &queue.frames);
+        add(&mut stats.tx_octets, &queue.octets);
+        for errors in [&queue.malformed, &queue.too_long, &queue.refused] {
+            add(&mut stats.tx_errors, errors);
+        }
     }
     stats
 }

@@ -154,6 +154,10 @@ pub(crate) struct Receiver {
 }
 
 impl Receiver {
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "those that are dropped are some of the received frames"
+    )]
     #[inline(always)]
     pub(crate) fn receive(&mut self, burst: &mut Burst, most: usize) -> usize {
         let received = burst.fill_from(self.port, self.queue, most);
@@ -333,7 +337,8 @@ impl Device {
     /// Loads the program for the first rules. The sockets of the port need not be open yet.
     fn prepare_steering(&self, rules: &[SteerRule]) -> Result<Prepared, Error> {
         self.check_rules(rules)?;
-        let queues = self.first_queue()? + self.rx.len() as u32;
+        let queues = u32::try_from(self.rx.len()).unwrap_or(u32::MAX);
+        let queues = self.first_queue()?.saturating_add(queues);
         Prepared::new(queues, rules).map_err(|error| self.steering_error(error.to_string()))
     }
 
@@ -344,7 +349,8 @@ impl Device {
             self.steering_error("the XDP program of the interface is that of another program, or could not be recorded (detach the other one with `ip link set IF xdp off`)".to_owned())
         })?;
         let sockets = self.xdp_sockets.files();
-        let sockets = sockets.map(|(queue, socket)| (first_queue + u32::from(queue), socket));
+        let number = |queue: u16| first_queue.saturating_add(u32::from(queue));
+        let sockets = sockets.map(|(queue, socket)| (number(queue), socket));
         let begun = prepared
             .set_sockets(sockets)
             .and_then(|()| program.hand_over(|interface, mode| prepared.attach(interface, mode)));
@@ -529,8 +535,8 @@ impl Device {
             rx_octets: stats.ibytes,
             tx_octets: stats.obytes,
             rx_missed: stats.imissed,
-            rx_errors: stats.ierrors + own.rx_errors,
-            tx_errors: stats.oerrors + own.tx_errors,
+            rx_errors: stats.ierrors.saturating_add(own.rx_errors),
+            tx_errors: stats.oerrors.saturating_add(own.tx_errors),
             rx_no_buffers: stats.rx_nombuf,
         }
     }

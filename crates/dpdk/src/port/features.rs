@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Offload features of a kernel interface (linux/ethtool.h), by the names that `ethtool -k` and the kernel use.
 
-// Answers of the kernel: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use std::os::fd::BorrowedFd;
 
 use nix::errno::Errno;

@@ -5,16 +5,6 @@
 //! The driver keeps the rules when the port's process ends. A record of them is therefore written before the first change. They are removed
 //! when the port is closed, or by a later process if this one was killed. Rules of other programs are left alone.
 
-// Answers of the kernel: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 mod record;
 mod table;
 

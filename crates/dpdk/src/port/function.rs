@@ -6,16 +6,6 @@
 //! They are restored when the port is closed, or by a later process if this one was killed. A setting that another program has changed since
 //! is left alone.
 
-// Messages of the kernel and text of sysfs: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 pub(super) mod created;
 mod message;
 mod record;

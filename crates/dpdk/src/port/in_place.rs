@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Frames that are written and read where they lie in a ring in shared memory, without packet buffers ([`crate::Burst`]).
 
-// Frames of peers: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use quietwire_memory::Span;
 
 pub use quietwire_memory::SlotBuffer;

@@ -157,6 +157,10 @@ fn is_left(header: &OffloadHeader, frame: &mut Mbuf<'_>) -> bool {
 }
 
 /// Returns the length of the data of TCP or UDP, octets, if the checksum of a frame covers TCP or UDP to the end of the frame.
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "headers and data are within the frame (LargeFrame::read)"
+)]
 fn data_to_sum(header: &OffloadHeader, octets: &[u8]) -> Option<u16> {
     let front = octets.get(..SEGMENT_HEADERS_MAX).unwrap_or(octets);
     let headers = LargeFrame::read(front, octets.len())?;
@@ -205,6 +209,11 @@ pub(super) fn header_for_guest(frame: &Outgoing<'_>, reports: bool) -> RawHeader
     }
 }
 
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::arithmetic_side_effects,
+    reason = "l2_len, l3_len and l4_len have 7, 9 and 8 bits (struct rte_mbuf), and the offsets are constants"
+)]
 #[cold]
 fn segmentation_of(frame: &Outgoing<'_>) -> RawHeader {
     let (mut l2, mut l3, mut l4, mut size, mut is_ipv4, mut is_tcp) = (0, 0, 0, 0, 0, 0);
@@ -248,7 +257,7 @@ fn ecn(frame: &Outgoing<'_>, transport: usize) -> u8 {
     let mut segments = frame.segments();
     let flags = segments
         .next()
-        .and_then(|octets| octets.get(transport + TCP_FLAGS));
+        .and_then(|octets| octets.get(transport.saturating_add(TCP_FLAGS)));
     if flags.is_some_and(|flags| flags & CWR != 0) {
         GSO_ECN
     } else {

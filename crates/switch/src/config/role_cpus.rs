@@ -1,13 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! CPUs of the roles of threads: those of the configuration, and defaults.
 
-// Text of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
-)]
-#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
-
 use quietwire_host::{CpuId, CpuList};
 
 use super::settings::{Pinning, Settings};

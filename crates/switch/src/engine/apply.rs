@@ -65,6 +65,21 @@ fn buffers_of_threads(threads: usize, each: usize) -> u32 {
     u32::try_from(threads.saturating_mul(each)).map_or(u32::MAX, buffers)
 }
 
+/// Returns the number of buffers for the rings of ports and for threads. It saturates: [`Mempool::new`] refuses the maximum.
+fn buffers_of_ports(ports: &[PortOptions], threads: usize) -> u32 {
+    let of_rings = |queues: u16, size: u16| u32::from(queues).saturating_mul(u32::from(size));
+    let of_threads = u32::try_from(threads)
+        .unwrap_or(u32::MAX)
+        .saturating_mul(BUFFERS_A_THREAD);
+    ports
+        .iter()
+        .fold(BUFFERS_SPARE.saturating_add(of_threads), |buffers, port| {
+            buffers
+                .saturating_add(of_rings(port.rx_queues, port.rx_ring_size))
+                .saturating_add(of_rings(port.tx_queues, port.tx_ring_size))
+        })
+}
+
 /// Resources allocated for a plan and not in use yet.
 struct Prepared {
     ports: Vec<(Slot, Vec<RxQueue>)>,
@@ -166,7 +181,7 @@ impl Engine {
                 });
             }
         }
-        if self.ports().count() + new.len() > PORTS_MAX {
+        if self.ports().count().saturating_add(new.len()) > PORTS_MAX {
             return Err(SwitchError::Config {
                 location: "ports".to_owned(),
                 what: format!("too many ports (maximum: {PORTS_MAX})"),
@@ -243,7 +258,9 @@ impl Engine {
         let name = format!("{}-copies", self.maker.pools());
         let held = buffers_held(plan.forwarding_cpus.len());
         let fragments = buffers_of_fragments(plan.forwarding_cpus.len());
-        let count = BUFFERS_COPIES + held + fragments;
+        let count = BUFFERS_COPIES
+            .saturating_add(held)
+            .saturating_add(fragments);
         let pool = Mempool::new(&self.eal, &name, count, data_room)?;
         self.held.give(held as usize);
         self.held_fragments.give(fragments as usize);
@@ -267,7 +284,10 @@ impl Engine {
         };
         let data_room = PortOptions::new("segments", plan.frame_size_max).data_room();
         let name = format!("{}-segments", self.maker.pools());
-        let count = usual * USUAL_SPACE / u32::from(data_room).max(USUAL_SPACE);
+        let count = usual
+            .saturating_mul(USUAL_SPACE)
+            .checked_div(u32::from(data_room).max(USUAL_SPACE))
+            .unwrap_or(usual);
         let pool = Mempool::new(&self.eal, &name, count, data_room)?;
         let length_max = usize::from(plan.frame_size_max).saturating_sub(FCS_LENGTH);
         Ok(Some(Segmenter::new(pool, length_max)))
@@ -301,17 +321,13 @@ impl Engine {
         new: &[PortPlan],
     ) -> Result<Vec<(Slot, Vec<RxQueue>)>, SwitchError> {
         let options: Vec<PortOptions> = new.iter().map(|port| options(plan, port)).collect();
-        let mut buffers = BUFFERS_SPARE + plan.forwarding_cpus.len() as u32 * BUFFERS_A_THREAD;
-        let mut data_room = 0;
-        for options in &options {
-            buffers += u32::from(options.rx_queues) * u32::from(options.rx_ring_size)
-                + u32::from(options.tx_queues) * u32::from(options.tx_ring_size);
-            data_room = data_room.max(options.data_room());
-        }
+        let mut buffers = buffers_of_ports(&options, plan.forwarding_cpus.len());
+        let data_room = options.iter().map(PortOptions::data_room).max();
+        let data_room = data_room.unwrap_or(0);
         for port in new {
             buffers = buffers.saturating_add(port.uri.buffers_kept(data_room));
         }
-        self.pools += 1;
+        self.pools = self.pools.wrapping_add(1);
         let maker = Arc::clone(&self.maker);
         let name = format!("{}-{}", maker.pools(), self.pools);
         let pool = step(&*maker, "buffers of ports", || {
@@ -326,7 +342,7 @@ impl Engine {
                 plan: plan.clone(),
                 handle: started.handle,
                 queues: Vec::new(),
-                tx_queues: started.tx.len() as u16,
+                tx_queues: u16::try_from(started.tx.len()).unwrap_or(u16::MAX),
                 homes: Vec::new(),
                 guests: Vec::new(),
                 spare_tx: started.tx,
@@ -507,5 +523,21 @@ mod tests {
             buffers(4 * u32::try_from(HELD_FRAGMENTS).unwrap())
         );
         assert_eq!(buffers_of_fragments(64), BUFFERS_FRAGMENTS_MAX);
+    }
+
+    #[test]
+    fn buffers_for_the_largest_rings_of_many_ports_do_not_overflow() {
+        let mut port = PortOptions::new("port", 1518);
+        (port.rx_queues, port.rx_ring_size) = (2, 512);
+        (port.tx_queues, port.tx_ring_size) = (3, 256);
+        let of_threads = BUFFERS_SPARE + 4 * BUFFERS_A_THREAD;
+        assert_eq!(buffers_of_ports(&[], 4), of_threads);
+        assert_eq!(
+            buffers_of_ports(&[port.clone(), port.clone()], 4),
+            of_threads + 2 * (2 * 512 + 3 * 256)
+        );
+        (port.rx_queues, port.rx_ring_size) = (u16::MAX, u16::MAX);
+        (port.tx_queues, port.tx_ring_size) = (u16::MAX, u16::MAX);
+        assert_eq!(buffers_of_ports(&[port], usize::MAX), u32::MAX);
     }
 }

@@ -43,7 +43,7 @@ pub(crate) fn assign(queues: &[Queue], threads: &[Thread]) -> BTreeMap<QueueId, 
                 && let Some(cpu) = fixed(queue)
                 && let Some(count) = counts.get_mut(&cpu)
             {
-                *count += 1;
+                *count = count.saturating_add(1);
                 found.insert(queue.id, cpu);
             }
         }
@@ -57,7 +57,8 @@ pub(crate) fn assign(queues: &[Queue], threads: &[Thread]) -> BTreeMap<QueueId, 
             .iter()
             .min_by_key(|thread| (far(thread), counts.get(&thread.cpu).copied(), thread.cpu));
         if let Some(thread) = best {
-            *counts.entry(thread.cpu).or_default() += 1;
+            let count = counts.entry(thread.cpu).or_default();
+            *count = count.saturating_add(1);
             found.insert(queue.id, thread.cpu);
         }
     }

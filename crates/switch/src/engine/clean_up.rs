@@ -92,7 +92,9 @@ impl Engine {
             bridge.forget_port(port);
         }
         // Dropping its last queue closes the device.
-        self.slots[usize::from(port)] = None;
+        if let Some(slot) = self.slots.get_mut(usize::from(port)) {
+            *slot = None;
+        }
         Ok(())
     }
 

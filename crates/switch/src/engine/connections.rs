@@ -102,7 +102,7 @@ impl Engine {
         let (mut connections, mut next) = (Vec::new(), None);
         let mut left = from_position(&tables, from).peekable();
         while let Some((table, start)) = left.next() {
-            let space = limit - connections.len();
+            let space = limit.saturating_sub(connections.len());
             let query = ConnectionQuery {
                 filter,
                 is_flush: false,
@@ -222,7 +222,7 @@ impl Engine {
             while query.from.is_some() {
                 query = self.query_connections(cpu, query)?;
             }
-            removed += query.removed;
+            removed = query.removed.saturating_add(removed);
         }
         Ok(removed)
     }

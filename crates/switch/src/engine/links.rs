@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Changes of the links of network cards.
 
-// Events of drivers: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 /// Link of a network card as it was when it was last read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Link {

@@ -23,7 +23,7 @@ impl Engine {
         let ticks = self
             .loads
             .at
-            .map(|at| (now - at).as_secs_f64() * cycles::hz() as f64);
+            .map(|at| now.saturating_duration_since(at).as_secs_f64() * cycles::hz() as f64);
         let mut observed = BTreeMap::new();
         let mut shares = BTreeMap::new();
         for (_, slot) in self.ports() {

@@ -404,9 +404,10 @@ impl Engine {
                 .collect(),
             created: counters.created,
             expired: counters.expired,
-            events_lost: counters.events_lost
-                + totals.events_lost
-                + self.nat_log.lost(&setting.name),
+            events_lost: counters
+                .events_lost
+                .saturating_add(totals.events_lost)
+                .saturating_add(self.nat_log.lost(&setting.name)),
         }
     }
 
@@ -425,13 +426,14 @@ impl Engine {
         let instance = number.ok_or_else(|| wrong(nat, "no such NAT (see `switch show nat`)"))?;
         let sizes = self.nat_totals(instance)?.into_iter();
         // Published ports have entries of their own.
-        let sizes = sizes.map(|(cpu, one)| (cpu, one.mappings_max + FORWARDS_MAX as u64));
+        let size = |one: NatTotals| one.mappings_max.saturating_add(FORWARDS_MAX as u64);
+        let sizes = sizes.map(|(cpu, one)| (cpu, size(one)));
         let tables = paged(sizes);
         let limit = limit.clamp(1, PAGE_MAX);
         let (mut mappings, mut next) = (Vec::new(), None);
         let mut left = from_position(&tables, from).peekable();
         while let Some((table, start)) = left.next() {
-            let list = Vec::with_capacity(limit - mappings.len());
+            let list = Vec::with_capacity(limit.saturating_sub(mappings.len()));
             let query = NatQuery {
                 from: Some(start),
                 budget: ENTRIES_AN_ORDER,
@@ -480,7 +482,8 @@ impl Engine {
         };
         let mut removed = 0;
         for instance in instances {
-            removed += self.flush_instance(instance, &filter)?;
+            let of_instance: u64 = self.flush_instance(instance, &filter)?;
+            removed = of_instance.saturating_add(removed);
         }
         Ok(removed)
     }
@@ -503,7 +506,7 @@ impl Engine {
             while query.from.is_some() {
                 query = self.query_nat(cpu, query)?;
             }
-            removed += query.removed;
+            removed = query.removed.saturating_add(removed);
         }
         Ok(removed)
     }

@@ -232,7 +232,8 @@ impl Engine {
     pub(crate) fn settle_periodically(&mut self) {
         let now = Instant::now();
         self.collect_late_replies();
-        let is_due = self.loose.tried.is_none_or(|tried| now - tried >= AGAIN);
+        let is_again = |tried| now.saturating_duration_since(tried) >= AGAIN;
+        let is_due = self.loose.tried.is_none_or(is_again);
         if !self.loose.is_unsettled || !is_due {
             return;
         }

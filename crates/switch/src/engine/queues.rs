@@ -15,10 +15,10 @@ use crate::forward::{Input, Reply, WorkerCommand};
 impl Engine {
     /// Adds a port under a free number. Its queues are loose. [`Engine::prepare`] has checked that a number is free.
     pub(super) fn add_port(&mut self, mut slot: Slot, rx: Vec<RxQueue>) {
-        let Some(number) = self.slots.iter().position(Option::is_none) else {
+        let mut numbered = (0..).zip(&self.slots);
+        let Some((port, _)) = numbered.find(|(_, slot)| slot.is_none()) else {
             return;
         };
-        let port = number as u16;
         // Counts of an earlier port with this number.
         slot.base = self.counted(port);
         for (queue, rx) in (0..).zip(rx) {
@@ -32,7 +32,9 @@ impl Engine {
             self.loose.inputs.insert(queue.id, input);
             slot.queues.push(queue);
         }
-        self.slots[number] = Some(slot);
+        if let Some(free) = self.slots.get_mut(usize::from(port)) {
+            *free = Some(slot);
+        }
     }
 
     /// Returns the thread that each queue is assigned to.

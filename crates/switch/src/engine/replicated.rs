@@ -57,7 +57,7 @@ fn number_of_list<'names>(tables: &[Table], names: impl Iterator<Item = &'names 
     for table in tables {
         let kind = match table.kind {
             Kind::Connections => (0, None),
-            Kind::Nat(nat) => (1 + nat, None),
+            Kind::Nat(nat) => (nat.saturating_add(1), None),
             Kind::Balancer(one) => (0, Some((one.protocol as u8, one.endpoint))),
         };
         (table.cpu, kind).hash(&mut hasher);
@@ -182,7 +182,7 @@ impl Engine {
         };
         let part = self.take_part(*table, Take::All, position.from)?;
         let following = TablePosition {
-            table: position.table + 1,
+            table: position.table.saturating_add(1),
             from: 0,
         };
         let next = match part.next {
@@ -297,7 +297,7 @@ impl Tables for Engine {
         for table in self.replicated_tables() {
             for _ in 0..MESSAGES_A_TURN {
                 let part = self.take_part(table, Take::Changes, 0)?;
-                lost += part.lost;
+                lost = part.lost.saturating_add(lost);
                 messages.extend(part.message);
                 if part.next.is_none() {
                     break;
@@ -322,7 +322,7 @@ impl Tables for Engine {
         let part = self.take_part(*table, Take::All, from.from)?;
         messages.extend(part.message);
         let following = Position {
-            table: from.table + 1,
+            table: from.table.saturating_add(1),
             from: 0,
             ..from
         };

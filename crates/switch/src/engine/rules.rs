@@ -551,7 +551,8 @@ fn distinct_after(
 ) -> Vec<usize> {
     let front = ends.front(former).len();
     let (gone, new) = (ends.middle(former), ends.middle(rules));
-    let (behind, now_behind) = (front + gone.len(), front + new.len());
+    let behind = front.saturating_add(gone.len());
+    let now_behind = front.saturating_add(new.len());
     let mut kinds = HashSet::new();
     let mut places = Vec::new();
     let in_front = former_places.partition_point(|place| *place < front);
@@ -569,7 +570,7 @@ fn distinct_after(
         };
         let is_new = kinds.insert(kind_of(rule));
         match place.checked_sub(behind) {
-            Some(place) if is_new => places.push(now_behind + place),
+            Some(place) if is_new => places.push(now_behind.saturating_add(place)),
             None if is_new => return distinct_places(rules),
             _ => {}
         }

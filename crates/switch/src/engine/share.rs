@@ -147,7 +147,7 @@ impl Engine {
             .map(|(port, slot)| (port, Arc::clone(&slot.stage)))
             .collect();
         // Before any order: a thread that executes the last one late has the new rings even if the change fails.
-        let wiring = self.wiring.number + 1;
+        let wiring = self.wiring.number.wrapping_add(1);
         self.wiring = Wiring {
             number: wiring,
             owners: owner_cpus.to_vec(),

@@ -45,8 +45,8 @@ impl Engine {
             let output = Some(self.output_to(tx));
             return self.set_output(port, cpu, output, |slot| &mut slot.homes);
         }
-        let turn = slot.guests.len();
-        let Some(home) = slot.homes.get(turn % slot.homes.len().max(1)).copied() else {
+        let turn = slot.guests.len().checked_rem(slot.homes.len());
+        let Some(home) = turn.and_then(|turn| slot.homes.get(turn)).copied() else {
             return Err(SwitchError::MissingPrerequisite(format!(
                 "port '{}' has no transmit queue",
                 slot.plan.name

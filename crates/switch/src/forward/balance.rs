@@ -2,16 +2,6 @@
 //! Load balancing of a forwarding thread, around the router: destinations before the routing decision, sources behind it. The control thread
 //! makes all memory.
 
-// Packets of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use std::net::{SocketAddr, SocketAddrV4, SocketAddrV6};
 
 use quietwire_packet::{ETHERNET_HEADER_LENGTH, IpProtocol};

@@ -49,6 +49,10 @@ pub(super) struct Bridging<'burst, 'worker> {
 }
 
 impl Path<'_> {
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "numbers of ports have 16 bits"
+    )]
     #[inline(always)]
     pub(super) fn bridge(&mut self, input: usize, bridging: Bridging<'_, '_>) {
         let BridgeStage {
@@ -61,18 +65,18 @@ impl Path<'_> {
             return self.bridge_with(input, bridging);
         }
         let (octets, _) = measure(self.received);
-        let frames = self.received.len() as u64;
+        let frames = self.received.len();
         let decisions = bridging.decisions;
         let now_s = bridging.context.now_s;
         let tally = decide(fdb, input as u16, now_s, self.received.frames(), decisions);
-        self.telemetry.lap_of(Step::Bridge, frames as usize);
+        self.telemetry.lap_of(Step::Bridge, frames);
         if self.telemetry.is_watched() {
             let from = Ingress::Port(input as u16);
             self.telemetry
                 .bridged(from, self.received, decisions.as_slice());
         }
         if let Some(counters) = self.counters.get(input) {
-            counters.rx_frames.add(frames);
+            counters.rx_frames.add(frames as u64);
             counters.rx_octets.add(octets);
             count(counters, &tally);
         }
@@ -87,10 +91,14 @@ impl Path<'_> {
     }
 
     /// Bridges a burst in a bridge with VLANs, limits or groups.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "numbers of ports have 16 bits"
+    )]
     #[inline(never)]
     fn bridge_with(&mut self, input: usize, bridging: Bridging<'_, '_>) {
         let (octets, _) = measure(self.received);
-        let frames = self.received.len() as u64;
+        let frames = self.received.len();
         let from = Ingress::Port(input as u16);
         let clock = Clock {
             now_s: bridging.context.now_s,
@@ -106,13 +114,13 @@ impl Path<'_> {
             self.received.frames(),
             bridging.decisions,
         );
-        self.telemetry.lap_of(Step::Bridge, frames as usize);
+        self.telemetry.lap_of(Step::Bridge, frames);
         if self.telemetry.is_watched() {
             let decisions = bridging.decisions.as_slice();
             self.telemetry.bridged(from, self.received, decisions);
         }
         if let Some(counters) = self.counters.get(input) {
-            counters.rx_frames.add(frames);
+            counters.rx_frames.add(frames as u64);
             counters.rx_octets.add(octets);
             count(counters, &tally);
         }
@@ -141,6 +149,10 @@ impl Path<'_> {
     }
 
     /// Puts each frame to the output of its decision, and then sends the bursts of all outputs.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "copies of one burst, at most one for each port"
+    )]
     fn distribute(&mut self, input: usize, others: &[usize], decisions: &[Decision]) {
         let mut lost = 0;
         // Outputs of frames that are not flooded.
@@ -192,6 +204,10 @@ impl Path<'_> {
 
     /// Distributes with tags and to the router. Frames for the router wait in `local`. Returns the ports that frames wait for, and the number of
     /// lost frames.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "copies of one burst, at most one for each port and interface"
+    )]
     pub(super) fn distribute_with(
         &mut self,
         from: Ingress,
@@ -297,6 +313,10 @@ impl Outputs<'_> {
     }
 
     /// Adds copies of a frame: references to the same octets for ports with the same action on the tag. The last copy is the frame itself.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "copies of one frame, at most one for each port and interface"
+    )]
     fn put_copies<'eal>(
         &mut self,
         frame: Mbuf<'eal>,

@@ -79,10 +79,10 @@ pub(crate) struct ConnectionTotals {
 impl ConnectionTotals {
     /// Adds the numbers of another thread.
     pub(crate) fn add(&mut self, other: &Self) {
-        self.connections += other.connections;
-        self.half_open += other.half_open;
-        self.max_entries += other.max_entries;
-        self.octets += other.octets;
+        self.connections = self.connections.saturating_add(other.connections);
+        self.half_open = self.half_open.saturating_add(other.half_open);
+        self.max_entries = self.max_entries.saturating_add(other.max_entries);
+        self.octets = self.octets.saturating_add(other.octets);
         self.counters.add(&other.counters);
     }
 }
@@ -130,6 +130,7 @@ impl ConnectionStage {
 
     /// Judges a burst by rules that match on states, marks and labels of connections, and on their names if there is memory for them. Accepted
     /// new connections that have no space are dropped. Rules compare the marks and labels that connections have before the burst.
+    #[expect(clippy::arithmetic_side_effects, reason = "at most BURST_MAX frames")]
     pub(super) fn judge(
         &mut self,
         burst: &Burst,
@@ -266,7 +267,7 @@ impl ConnectionStage {
             query.from = query.transfer.run(&mut self.tracker, part, now_s);
         } else if query.is_flush {
             let (removed, next) = self.tracker.flush(&query.filter, from, query.budget);
-            query.removed += removed as u64;
+            query.removed = query.removed.saturating_add(removed as u64);
             query.from = next;
         } else {
             let limits = (query.list.capacity(), query.budget);

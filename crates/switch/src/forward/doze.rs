@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Sleep of a thread until a receive interrupt or until another thread rings its bell.
 
-// Frames of ports: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;

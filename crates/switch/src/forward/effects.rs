@@ -33,6 +33,10 @@ impl Effects {
     }
 
     /// Logs a frame of a port.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "numbers of ports have 16 bits"
+    )]
     pub(super) fn log(
         &mut self,
         log: &Arc<RuleLog>,
@@ -76,6 +80,10 @@ impl Effects {
     }
 
     /// Logs and changes frames that leave, before any is dropped. `spare` is empty before and after. Returns the counts.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "at most one for each frame and rule of a burst"
+    )]
     #[inline(never)]
     pub(super) fn leave(
         &mut self,
@@ -150,6 +158,10 @@ pub(super) fn statements_of<'rules>(
 }
 
 /// Returns the time of the time stamp counter.
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "the frequency is not 0, and the remainder is less than a second"
+)]
 fn now() -> Duration {
     let (ticks, hz) = (cycles::now(), cycles::hz().max(1));
     let nanoseconds = (ticks % hz).saturating_mul(1_000_000_000) / hz;
@@ -169,6 +181,10 @@ pub(super) fn put(
 }
 
 /// Changes a frame as a rule says, given its egress if it leaves. A shared frame is copied first.
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "at most one for each frame and rule of a burst"
+)]
 pub(super) fn changed<'eal>(
     mut frame: Mbuf<'eal>,
     (statements, egress): (&Statements, Option<Egress<'_>>),

@@ -52,6 +52,10 @@ impl Path<'_> {
     }
 
     /// Drops the frames whose sources the guard does not allow. Returns false if no frame is left. `kept` is empty before and after.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "a burst has at most BURST_MAX frames, and those that are left are some of them"
+    )]
     #[inline(never)]
     pub(super) fn pass_guard(
         &mut self,
@@ -103,6 +107,11 @@ impl Path<'_> {
 
     /// Drops the malformed frames of a burst, those that the rules refuse, and the first ones of connections for which there is no space.
     /// Returns false if no frame is left.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::arithmetic_side_effects,
+        reason = "a burst has at most BURST_MAX frames, and those that are held or left are some of them"
+    )]
     #[inline(never)]
     fn filter(
         &mut self,
@@ -208,6 +217,11 @@ impl Path<'_> {
 
     /// Applies the effects of the rules to the received frames, before any is dropped. `kept` is empty before and after. No frame waits in
     /// any output before and after.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::arithmetic_side_effects,
+        reason = "numbers of ports have 16 bits, and effects are at most one for each frame and rule of a burst"
+    )]
     #[inline(never)]
     fn apply_effects(
         &mut self,

@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Lengths of the frames of a burst, for counters.
 
-// Frames of ports: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use quietwire_dpdk::Burst;
 use quietwire_packet::ETHERNET_HEADER_LENGTH;
 

@@ -4,16 +4,6 @@
 //! A model checker runs this file in every order of both threads (`models/switch`), with its own atomics, locks and rings in place of
 //! those of [`super::sync`].
 
-// Orders of control: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use super::sync::{
     Arc, AtomicBool, Consumer, Mutex, MutexGuard, Ordering, Producer, TryLockError, channel,
     wait_for,

@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! MTUs of the links behind ports: those of the router interfaces on them. TCP segments are limited to them.
 
-// Frames of ports: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 /// Frames of a port that a link has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LinkFrames {

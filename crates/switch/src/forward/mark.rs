@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Marks of frames between forwarding threads and the service thread.
 
-// Frames of ports: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use quietwire_dpdk::{BURST_MAX, Burst, Mbuf};
 use quietwire_tables::route::Punt;
 
@@ -43,6 +33,16 @@ const SEND: u32 = 0x100;
 const ROUTE: u32 = 0x101;
 const RELAYED: u32 = 0x102;
 
+/// Returns the interface in the mark of a frame at the router.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "the lower half of the mark"
+)]
+#[inline(always)]
+pub(super) const fn interface_of(mark: u32) -> u16 {
+    mark as u16
+}
+
 impl Mark {
     #[allow(clippy::arithmetic_side_effects, reason = "few kinds, above 16 bits")]
     #[inline]
@@ -66,13 +66,9 @@ impl Mark {
         drop(burst.push(frame));
     }
 
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "the lower half of the number"
-    )]
     #[inline]
     pub(crate) fn of_number(number: u32) -> Option<Self> {
-        let interface = number as u16;
+        let interface = interface_of(number);
         let kind = number >> 16;
         let is_as_sent = kind & AS_SENT != 0;
         match kind & !AS_SENT {

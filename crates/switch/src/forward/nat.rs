@@ -288,13 +288,13 @@ pub(crate) struct NatTotals {
 impl NatTotals {
     /// Adds the numbers of another thread.
     pub(crate) fn add(&mut self, other: &Self) {
-        self.mappings += other.mappings;
-        self.forwards += other.forwards;
-        self.mappings_max += other.mappings_max;
-        self.hosts += other.hosts;
-        self.octets += other.octets;
+        self.mappings = self.mappings.saturating_add(other.mappings);
+        self.forwards = self.forwards.saturating_add(other.forwards);
+        self.mappings_max = self.mappings_max.saturating_add(other.mappings_max);
+        self.hosts = self.hosts.saturating_add(other.hosts);
+        self.octets = self.octets.saturating_add(other.octets);
         self.counters.add(&other.counters);
-        self.events_lost += other.events_lost;
+        self.events_lost = self.events_lost.saturating_add(other.events_lost);
     }
 }
 
@@ -387,7 +387,10 @@ impl NatTables {
     fn octets(&self) -> usize {
         let nat64 = self.nat64.as_ref().map_or(0, |nat64| nat64.octets());
         let nat66 = self.nat66.as_ref().map_or(0, |nat66| nat66.octets());
-        self.nat.octets() + nat64 + nat66
+        self.nat
+            .octets()
+            .saturating_add(nat64)
+            .saturating_add(nat66)
     }
 
     /// Returns the IPv6 addresses that the addresses of a mapping stand for.
@@ -447,7 +450,7 @@ impl NatTables {
             if let Some(events) = &mut self.events
                 && events.push((now, event, ends)).is_err()
             {
-                self.events_lost += 1;
+                self.events_lost = self.events_lost.saturating_add(1);
             }
         }
     }
@@ -778,7 +781,7 @@ impl NatStage {
             };
             let matches = |info: &MappingInfo| filter.matches(info, ends(info));
             let (removed, next) = nat.flush(matches, from, query.budget);
-            query.removed += removed as u64;
+            query.removed = query.removed.saturating_add(removed as u64);
             query.from = next;
             tables.pass_events();
         } else if let Some(from) = query.from {
@@ -786,7 +789,7 @@ impl NatStage {
             query.from = tables.nat.list_into(from, limits, &mut query.list);
             if tables.nat64.is_some() || tables.nat66.is_some() {
                 let known = query.ipv6.len();
-                let space = query.ipv6.capacity() - known;
+                let space = query.ipv6.capacity().saturating_sub(known);
                 let listed = query
                     .list
                     .get(known..)
@@ -812,6 +815,10 @@ impl NatStage {
 }
 
 /// Returns the offset of the IPv4 packet in a frame, behind up to two tags.
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "from the end of an Ethernet header to that of three tags"
+)]
 #[inline(always)]
 pub(super) fn ipv4_offset(frame: &[u8]) -> Option<usize> {
     let mut at = ETHERNET_HEADER_LENGTH;
@@ -847,6 +854,7 @@ impl NatCopy {
     }
 
     /// Copies the octets that the classification of a frame reads. `at` is the offset of its IPv4 packet. `None` if there is no space.
+    #[expect(clippy::arithmetic_side_effects, reason = "an offset in a frame")]
     pub(super) fn of(&mut self, frame: &[u8], at: usize) -> Option<&mut [u8]> {
         self.of_protocol(frame, frame.get(at + PROTOCOL_AT) == Some(&ICMP))
     }

@@ -10,7 +10,7 @@ use quietwire_packet::{ETHERNET_HEADER_LENGTH, MacAddress};
 use quietwire_tables::nat::{NatDrop, NatOutcome, is_client_number};
 use quietwire_tables::nat64::{HEADROOM, Translated, pieces};
 
-use super::mark::AGAIN;
+use super::mark::{AGAIN, interface_of};
 use super::nat::{FamilyPass, NatInstance, NatStage, NatTables, ipv4};
 use super::path::Path;
 use super::route::{Domain, RouteContext, Routing, vrf_for};
@@ -167,7 +167,7 @@ impl Path<'_> {
     ) {
         std::mem::swap(&mut context.routing.local, &mut pass.whole);
         for frame in pass.whole.drain() {
-            let from = frame.mark() as u16;
+            let from = interface_of(frame.mark());
             let length = frame.length() as usize;
             let vrf = vrf_for(domain, from, frame.octets());
             let nat = context.routing.nat.as_deref();
@@ -184,6 +184,11 @@ impl Path<'_> {
     }
 
     /// Translates a frame to the other version of IP, and adds it to the next routing pass.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::arithmetic_side_effects,
+        reason = "HEADROOM is below 2^16, and a packet ends behind its start"
+    )]
     fn route_translated(
         &mut self,
         frame: Mbuf<'_>,
@@ -191,7 +196,7 @@ impl Path<'_> {
         domain: &Domain,
         context: &mut RouteContext<'_>,
     ) {
-        let from = frame.mark() as u16;
+        let from = interface_of(frame.mark());
         let (pool, now_s) = (context.pool, context.now_s);
         let Some(mut frame) = exclusive(frame, pool, self.telemetry) else {
             return context.counters.not_sent.add(1);

@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! NAT66 of a forwarding thread, around the router: destinations before the routing decision, sources behind it, as NAT44 does.
 
-// Packets of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
 
 use quietwire_packet::{ETHERNET_HEADER_LENGTH, IPV6_HEADER_LENGTH, IpProtocol, VLAN_TAG_LENGTH};

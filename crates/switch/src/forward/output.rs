@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Outputs to ports: transmit queues, and rings to threads that own one.
 
-// Frames of ports: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use quietwire_dpdk::ring::{FrameReceiver, FrameSender};
 use quietwire_dpdk::{Burst, TxQueue};
 

@@ -163,7 +163,7 @@ impl Path<'_> {
     fn send_with_header(&mut self, output: usize) {
         if let Some(Some(place)) = self.outputs.get_mut(output) {
             for frame in self.received.drain() {
-                if frame.length() >= ETHERNET_HEADER_LENGTH as u32 {
+                if frame.length() as usize >= ETHERNET_HEADER_LENGTH {
                     // The output has space: it never gets more than the received burst.
                     drop(place.waiting.push(frame));
                 }
@@ -221,6 +221,10 @@ impl Path<'_> {
 
 /// Sends a burst of this number of octets and drops frames that the output does not accept. Frames sent through a ring are counted by the
 /// thread that owns the queue.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "numbers of ports have 16 bits"
+)]
 #[inline(always)]
 fn transmit(
     tx_path: &mut TxPath,
@@ -254,6 +258,10 @@ fn transmit_watched(
 }
 
 /// Sends a burst. Returns the number of accepted frames.
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "refused frames and those that are left are some of the burst"
+)]
 #[inline(always)]
 fn send(tx_path: &mut TxPath, burst: &mut Burst, octets: u64, counters: &PortCounters) -> usize {
     let sent = match tx_path {

@@ -2,16 +2,6 @@
 //! Changes of tables on their way to a standby, and from the active switch: a forwarding thread reads and applies them in parts, each in a
 //! few tens of microseconds.
 
-// Messages of another switch: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use quietwire_tables::changes::{Applied, ApplyError, Replicate};
 
 /// Changes that one order applies.

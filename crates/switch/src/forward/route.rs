@@ -9,7 +9,7 @@ use quietwire_packet::{ETHERNET_HEADER_LENGTH, VLAN_TAG_LENGTH};
 
 use super::balance::BalanceStage;
 use super::lengths::measure;
-use super::mark::{AGAIN, Mark, Places};
+use super::mark::{AGAIN, Mark, Places, interface_of};
 use super::nat::NatStage;
 use super::output::Output;
 use super::path::Path;
@@ -159,6 +159,7 @@ struct Ends {
 
 impl Ends {
     /// Adds the frame that `ready` makes to the burst of an interface.
+    #[expect(clippy::arithmetic_side_effects, reason = "at most BURST_MAX frames")]
     #[inline(always)]
     fn forward<'eal>(
         &mut self,
@@ -169,16 +170,10 @@ impl Ends {
         ready: impl FnOnce(&Interface) -> Option<Mbuf<'eal>>,
     ) {
         let out = domain.router.interfaces.get(interface);
+        let touched = &mut self.touched;
         let sent = out.and_then(|out| {
             let frame = ready(out)?;
-            leave(
-                outputs,
-                frame,
-                interface,
-                out,
-                to_bridges,
-                &mut self.touched,
-            )
+            leave(outputs, frame, interface, out, to_bridges, touched)
         });
         self.lost += u64::from(sent.is_none());
     }
@@ -186,6 +181,7 @@ impl Ends {
 
 impl Path<'_> {
     /// Routes the frames received on a port.
+    #[expect(clippy::arithmetic_side_effects, reason = "at most BURST_MAX frames")]
     #[inline(never)]
     pub(super) fn route_port(
         &mut self,
@@ -217,7 +213,7 @@ impl Path<'_> {
                 None => untagged,
             };
             match found {
-                Some(interface) if frame.length() >= ETHERNET_HEADER_LENGTH as u32 => {
+                Some(interface) if frame.length() as usize >= ETHERNET_HEADER_LENGTH => {
                     frame.set_mark(u32::from(interface));
                     // `local` has space for a burst.
                     drop(context.routing.local.push(frame));
@@ -304,7 +300,7 @@ impl Path<'_> {
         if is_translated || !domain.prefixes.is_empty() {
             return Err(frame);
         }
-        let interfaces = [frame.mark() as u16];
+        let interfaces = [interface_of(frame.mark())];
         let Routing {
             local,
             decisions,
@@ -346,12 +342,13 @@ impl Path<'_> {
         }
         let mut interfaces = [0; BURST_MAX];
         for (mark, interface) in context.routing.local.marks().zip(&mut interfaces) {
-            *interface = mark as u16;
+            *interface = interface_of(mark);
         }
         self.route_burst(domain, (&interfaces, true), context);
     }
 
     /// Routes the waiting frames with the interface of each, which is in their marks too if `is_marked` is true.
+    #[expect(clippy::arithmetic_side_effects, reason = "at most BURST_MAX frames")]
     #[inline(always)]
     fn route_burst(
         &mut self,
@@ -493,6 +490,7 @@ impl Path<'_> {
     }
 
     /// Translates the waiting frames that are of a load balancer or to external addresses. `interfaces` loses those of dropped frames.
+    #[expect(clippy::arithmetic_side_effects, reason = "at most BURST_MAX frames")]
     #[inline(never)]
     fn translate_received(
         &mut self,
@@ -549,6 +547,7 @@ impl Path<'_> {
     }
 
     /// Translates the waiting frames to external addresses of IPv6. `interfaces` loses those of dropped frames.
+    #[expect(clippy::arithmetic_side_effects, reason = "at most BURST_MAX frames")]
     #[inline(never)]
     fn translate_prefixes(
         &mut self,
@@ -617,6 +616,7 @@ impl Path<'_> {
 
     /// Sends the waiting frames of the service thread, each by its mark. Frames that another thread owns, out of those that share the
     /// state of connections, are handed over to it.
+    #[expect(clippy::arithmetic_side_effects, reason = "at most BURST_MAX frames")]
     pub(super) fn send_marked(
         &mut self,
         context: &mut RouteContext<'_>,
@@ -686,7 +686,7 @@ impl Path<'_> {
         pool: &Mempool,
     ) -> Option<()> {
         let (ethernet, packet) = frame.octets().split_first_chunk()?;
-        let mut pieces = 0;
+        let mut sent = None;
         // Maximum number of fragments: those of eight octets each.
         for fragment in fragments(packet, out.mtu) {
             let length = u16::try_from(fragment.frame_length()).ok()?;
@@ -701,9 +701,9 @@ impl Path<'_> {
                 self.flush(usize::from(port));
             }
             leave(self.outputs, piece, interface, out, to_bridges, touched)?;
-            pieces += 1;
+            sent = Some(());
         }
-        (pieces > 0).then_some(())
+        sent
     }
 
     fn is_full(&self, port: u16) -> bool {
@@ -732,7 +732,7 @@ impl Path<'_> {
                 });
             }
             std::mem::swap(to_bridges, rest);
-            let interface = interface as u16;
+            let interface = interface_of(interface);
             let bridge = domain.router.interfaces.get(interface).map(|one| one.place);
             let to_bridges = match bridge {
                 Some(InterfaceBinding::Bridge(bridge)) => domain.bridges.get(usize::from(bridge)),

@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Connections that outlive a restart: a forwarding thread saves and restores them in parts, each in a few tens of microseconds.
 
-// Files of other versions: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use quietwire_tables::connections::{ConnectionChange, RestoreError, SavedConnection, Tracker};
 
 use super::replicated::Replicated;

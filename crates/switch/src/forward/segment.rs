@@ -3,16 +3,6 @@
 //!
 //! Only switches with a port that receives such frames run this code (`PortUri::has_segmentation`).
 
-// Frames of ports: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use quietwire_dpdk::{Burst, Eal, HeaderLengths, LargeKind, Mbuf, Mempool, TxQueue};
 use quietwire_packet::{IPV6_HEADER_LENGTH, LargeFrame, SEGMENT_HEADERS_MAX, VLAN_TAG_LENGTH};
 

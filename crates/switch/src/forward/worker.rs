@@ -318,7 +318,7 @@ impl Worker {
             Some(output) => self.set_output(port, Some(output)),
             None => None,
         };
-        let space = RELAYS_MAX - self.relays.len();
+        let space = RELAYS_MAX.saturating_sub(self.relays.len());
         self.relays.extend(relays.drain(..space.min(relays.len())));
         self.drain_relays(|relay| relay.port == port);
         // The emptied list returns too and is not freed here.
@@ -506,7 +506,7 @@ impl Worker {
                 if count == 0 {
                     break;
                 }
-                left -= count;
+                left = left.saturating_sub(count);
                 send_relayed(
                     &mut self.received,
                     &mut self.outputs,

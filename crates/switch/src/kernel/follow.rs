@@ -7,16 +7,6 @@
 //! interrupted: after a change the kernel starts from the root and skips as many nodes as it had dumped (`fib6_dump_table` in
 //! net/ipv6/ip6_fib.c), although some of them may be gone.
 
-// Messages of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Instant;

@@ -4,16 +4,6 @@
 //! Only neighbours in the states permanent and reachable are relevant. The kernel is still resolving or doubting all others, and the router
 //! resolves those better itself.
 
-// Messages of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Instant;

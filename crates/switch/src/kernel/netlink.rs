@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! rtnetlink(7) socket to the kernel's tables: dumps and notifications.
 
-// Messages of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use std::io::ErrorKind;
 
 use netlink_packet_core::{

@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Tap: a kernel interface whose frames this process reads and writes (Linux, Documentation/networking/tuntap.rst).
 
-// Frames of the kernel: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use std::io::ErrorKind;
 use std::net::IpAddr;
 

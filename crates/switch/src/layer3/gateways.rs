@@ -31,10 +31,10 @@ impl Missing {
             if now < self.begins {
                 return None;
             }
-            self.begins = now + ROUND;
+            self.begins = now.saturating_add(ROUND);
             self.rest = all();
         }
-        self.goes_on = now + PAUSE;
+        self.goes_on = now.saturating_add(PAUSE);
         self.rest.pop()
     }
 }

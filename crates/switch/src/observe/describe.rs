@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Texts of trace events, with the names of ports, bridges and interfaces.
 
-// Frames from outside: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use std::fmt::Write;
 
 use quietwire_packet::{ArpOperation, EtherType, Transport, parse};

@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Endpoints of both IP versions, as the tables of load balancers have them.
 
-// Packets of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use std::fmt::Debug;
 use std::net::{SocketAddr, SocketAddrV4, SocketAddrV6};
 

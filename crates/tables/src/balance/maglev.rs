@@ -3,16 +3,6 @@
 //!
 //! All switches have the same hash, so that they choose the same backends.
 
-// Backends of the operator: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use quietwire_base::random::mix;
 
 /// Number of choices: a prime, and far more than backends, so that shares differ little from the weights.

@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! All virtual endpoints of a forwarding thread: which packets are for one of them, and their translation.
 
-// Packets from outside: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use std::net::{SocketAddrV4, SocketAddrV6};
 
 use super::balancer::{BalanceDrop, Balancer};

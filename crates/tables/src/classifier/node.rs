@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Nodes of decision trees.
 
-// Packets of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use super::key::{Key, WORDS};
 use super::region::Window;
 

@@ -2,16 +2,6 @@
 //! Values of connections that rules set and match bit by bit: marks of 32 bits, as `ct mark` of nftables, and labels of 128 bits, as
 //! `ct_label` of Open vSwitch (ovs-fields(7)).
 
-// Files of the operator: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use std::fmt;
 use std::hash::Hash;
 use std::ops::{BitAnd, BitOr, Not};

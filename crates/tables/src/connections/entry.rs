@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Entries of a tracker, and the lists that they are in.
 
-// Packets of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use super::key::Key;
 use super::names::{CtState, Direction, State};
 use super::settings::{ENTRY_OCTETS, Seconds};

@@ -16,6 +16,10 @@ impl Connection {
     }
 
     /// Returns the handle of a number; `None` if it is 2^48 or more. A tracker refuses a handle of a connection that it does not have.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the lower 32 bits, and the 16 bits above them"
+    )]
     #[must_use]
     pub const fn from_bits(bits: u64) -> Option<Self> {
         if bits >> BITS != 0 {

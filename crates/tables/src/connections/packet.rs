@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Parser of the parts of a packet that the tracker uses.
 
-// Octets of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use quietwire_packet::{
     Fragment, ICMP_HEADER_LENGTH, IPV4_HEADER_MIN, IPV6_HEADER_LENGTH, IpProtocol, TCP_HEADER_MIN,
     UDP_HEADER_LENGTH, walk_ipv6_extensions,

@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Settings of a tracker: size, zones, timeouts.
 
-// Files of the operator: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use super::names::State;
 use crate::arena::NoMemory;
 

@@ -2,16 +2,6 @@
 //! Timer wheel of one second per slot. A packet only writes the new time into its entry: the wheel reads it when the entry's slot is due,
 //! and puts the entry into a later slot. Entries beyond the last slot are in the last.
 
-// Packets of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use super::entry::{ByTime, Entry, List};
 use super::settings::Seconds;
 

@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Zones: the number of connections of each, its limit, and the entries that may be dropped early.
 
-// Packets of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use super::entry::{ByEviction, Entry, List};
 use super::names::Eviction;
 

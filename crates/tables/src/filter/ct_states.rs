@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Match of a rule on the state of connection tracking: a set of classes, as `ct state` of nftables.
 
-// Files of the operator: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use std::fmt;
 use std::str::FromStr;
 

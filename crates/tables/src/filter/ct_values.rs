@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Match of rules on marks and labels of connections. Rules compare bits of keys, one for each different condition, behind those of sets.
 
-// Packets of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use super::sets::{SET_USES_MAX, bit};
 use crate::connections::{CtBits, CtValue, LabelBits, MarkBits};
 

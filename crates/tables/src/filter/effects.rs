@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Effects of filter rules beside accepting and dropping. Counters, reports, metrics and tables are generated from this list.
 
-// Packets of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use std::collections::BTreeMap;
 use std::ops::{Index, IndexMut};
 

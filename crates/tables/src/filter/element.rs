@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Elements of sets, and the fields that are compared with sets. Types have the names of nftables.
 
-// Text of files and requests: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;

@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Fields that only some rules compare: MAC addresses, TCP flags, ICMP types and codes, DSCP. They are read only if there are such rules.
 
-// Packets from outside: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use quietwire_packet::{Fragment, IpProtocol, MacAddress, walk_ipv6_extensions};
 
 use super::pattern::{IPV4, IPV4_HEADER, IPV6, IPV6_HEADER};

@@ -2,16 +2,6 @@
 //! Source guard of a port: frames with other source addresses than the allowed ones are dropped, and so are ARP packets and neighbour
 //! discovery that claim other addresses (RFC 826; RFC 4861; RFC 7039).
 
-// Frames of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use quietwire_packet::{

@@ -21,16 +21,6 @@
 //! Fragments that overlap behind the transport header are not detected, because filters have no state. They change nothing that rules
 //! compare: every fragment that contains a part of the transport header contains all of it, and is compared like a whole packet.
 
-// Packets from outside: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use quietwire_packet::{IPV6_EXTENSIONS_MAX, VLAN_TAG_LENGTH};
 
 use super::pattern::{ADDRESSES, IPV4, IPV4_HEADER, IPV6, IPV6_HEADER, TAGS_MAX};

@@ -3,16 +3,6 @@
 //! second half, which is that of the port that received the frame. A frame that leaves has the state, mark and label of its connection as a
 //! class, which was computed when it was received.
 
-// Packets of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use quietwire_base::BURST_MAX;
 
 use super::action::Action;

@@ -2,16 +2,6 @@
 //! Keys of the most frequent frames, read in one pass: untagged, whole IPv4 packets of TCP or UDP without options. Other frames are read
 //! header by header ([`Headers`](super::pattern::Headers)).
 
-// Packets from outside: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use quietwire_packet::ETHERNET_HEADER_LENGTH;
 
 use super::malformed::{TCP, UDP, transport_header};

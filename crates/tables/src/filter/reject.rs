@@ -3,16 +3,6 @@
 //! packet, with the tags of its frame, from the destination of the packet to its source, so that it also works in a bridge, which has no
 //! addresses.
 
-// Frames of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use quietwire_packet::{
     Checksum, Fragment, IPV6_HEADER_LENGTH, IpProtocol, Ipv4Header, Ipv6Header, LargeFrame,
     SEGMENT_HEADERS_MAX, TcpHeader, checksum, walk_ipv6_extensions,

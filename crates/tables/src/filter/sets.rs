@@ -4,16 +4,6 @@
 //! compare the marks: one bit for each pair of a field and a set. So a set may change without the rules being compiled again, and the time
 //! for a packet depends neither on the number of sets nor on that of their elements.
 
-// Packets of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use std::cmp::Reverse;
 use std::sync::Arc;
 

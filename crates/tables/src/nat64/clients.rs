@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Numbers of IPv6 clients. A client has one as long as it has port blocks or, as a host of NAT66, static forwards.
 
-// Packets of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
 use std::net::Ipv6Addr;

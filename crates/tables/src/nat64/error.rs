@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! ICMP errors, with the packets in them (RFC 7915, sections 4.2, 4.3, 5.2 and 5.3).
 
-// Packets from outside: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use quietwire_packet::{IPV4_HEADER_MIN, IPV6_HEADER_LENGTH, IpProtocol, checksum};
 
 use super::header::{Ip, eight, pseudo_v6, put, read_v4, read_v6, write_v4, write_v6};

@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Types and codes of ICMP errors in both versions (RFC 7915, sections 4.2 and 5.2).
 
-// Packets from outside: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use super::header::FRAGMENT_HEADER;
 
 /// Types and codes of echoes.

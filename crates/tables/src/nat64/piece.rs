@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! IPv6 fragments of a packet from IPv4 whose sender has allowed fragments (RFC 7915, section 4.1; RFC 8200, section 4.5).
 
-// Packets from outside: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use quietwire_packet::{ETHERNET_HEADER_LENGTH, IPV6_HEADER_LENGTH, IpProtocol};
 
 use super::header::{FRAGMENT_HEADER, Part, fragment_header};

@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Fragments: all of a datagram are translated like the first one.
 
-// Packets of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use std::hash::{BuildHasher, RandomState};
 
 use super::packet::{DESTINATION_AT, SOURCE_AT, address_at};

@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! ARP packets (RFC 826).
 
-// Packets from outside: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use std::net::Ipv4Addr;
 
 use quietwire_packet::{ARP_LENGTH, ETHERNET_HEADER_LENGTH, MacAddress};

@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Limits of the neighbour table: entries, waiting packets, and requests (RFC 6583, section 7).
 
-// Packets of hosts: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use std::time::Duration;
 
 use super::limits::EvictionRank;

@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Limits of the neighbour table: number of entries, eviction order, and requests per second.
 
-// Packets of hosts: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use std::time::Duration;
 
 /// Bounds of the table.

@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Translation of packets.
 
-// Packets from outside: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use quietwire_packet::{Fragment, IPV6_HEADER_LENGTH, IpProtocol, walk_ipv6_extensions};
 
 use super::NptDrop;

@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The arithmetic of a pair of prefixes (RFC 6296, section 3).
 
-// Addresses from outside: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use ipnet::Ipv6Net;
 
 use super::NptDrop;

@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Header parsing before the route look-up: validity, source and destination of a packet.
 
-// Packets from outside: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use quietwire_packet::{ETHERNET_HEADER_LENGTH, checksum};
 
 use super::decision::{Decision, Punt};

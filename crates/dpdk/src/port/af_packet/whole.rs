@@ -2,16 +2,6 @@
 //! Frames that are longer than a slot: up to 64 KiB of TCP or UDP data, to be segmented (virtio 1.2, section 5.1.6). Each of them takes
 //! one system call, which copies it between the kernel and packet buffers.
 
-// Frames of the kernel: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use std::array;
 use std::io::{IoSlice, IoSliceMut};
 use std::ptr;

@@ -2,16 +2,6 @@
 //! Checksums of TCP and UDP by the card of a port: it verifies those of received frames, and computes those of frames that the switch cuts
 //! or that guests and kernels left incomplete.
 
-// Capabilities of cards: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use crate::sys;
 use crate::uri::PortUri;
 

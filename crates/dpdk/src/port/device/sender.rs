@@ -69,6 +69,10 @@ impl Sender {
     }
 
     /// Leaves the checksum of a frame to the card. The CPU computes it if the card does not compute it for this kind, or refuses the frame.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "lengths of headers within one frame"
+    )]
     pub(crate) fn leave_checksum<'eal>(
         &self,
         mut frame: Mbuf<'eal>,

@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Verdicts on the flows of one forwarding thread. The thread that receives from the inspector writes them without waiting.
 
-// Frames of others.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::frame::{Judgement, Ticket};

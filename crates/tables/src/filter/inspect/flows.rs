@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Flows of a forwarding thread that rules inspect. All memory is allocated at first.
 
-// Frames of others.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 

@@ -18,16 +18,6 @@
 //!
 //! An answer has the header of the query with another kind. The switch does not read what follows the header.
 
-// Frames of others.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 /// EtherType of queries and answers: the first one for local experiments (IEEE 802, section 9.2.4).
 pub const INSPECT_ETHERTYPE: u16 = 0x88b5;
 /// Octets in front of the inspected frame.

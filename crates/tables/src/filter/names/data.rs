@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Data of a TCP segment or a UDP datagram, as the search for names reads them.
 
-// Frames of others.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use quietwire_packet::{
     Fragment, IpProtocol, TCP_HEADER_MIN, UDP_HEADER_LENGTH, walk_ipv6_extensions,
 };

@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Name in the question of a DNS query (RFC 1035, section 4.1), over UDP and TCP.
 
-// Octets of others.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use super::found::{Found, Name};
 
 /// Octets of the header.

@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Results of the parsers, and the name that they write.
 
-// Octets of others.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 /// Longest name, octets (RFC 1035, section 2.3.4: 255 octets with the lengths of the labels).
 pub(super) const NAME_MAX: usize = 253;
 

@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Host of the first request of an HTTP/1 client (RFC 9112, section 3). What a server may read otherwise is undecidable.
 
-// Octets of others.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use super::found::{Found, Name};
 
 /// Longest method, octets (IANA, HTTP Method Registry: 17).

@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Server name in the first handshake message of a TLS client (RFC 8446, sections 4.1.2 and 5.1; RFC 6066, section 3).
 
-// Octets of others.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use super::found::{Found, Name};
 
 /// Content type of records of the handshake, and of all records (RFC 8446, section 5.1; RFC 6520, section 3).
