@@ -205,24 +205,24 @@ qw_hash_flows(struct rte_eth_conf *conf, const struct rte_eth_dev_info *info, in
 static atomic_int removed[RTE_MAX_ETHPORTS];
 
 /* Resets of devices since qw_watch_removal. */
-enum { NOT_RESET, RESET, RESET_TAKEN };
+enum { NO_RESET, WAS_RESET, TAKEN_RESET };
 static atomic_int resets[RTE_MAX_ETHPORTS];
 
 void
 qw_note_reset(uint16_t port)
 {
-	int expected = NOT_RESET;
+	int expected = NO_RESET;
 
 	if (port < RTE_MAX_ETHPORTS)
-		atomic_compare_exchange_strong(&resets[port], &expected, RESET);
+		atomic_compare_exchange_strong(&resets[port], &expected, WAS_RESET);
 }
 
 int
 qw_take_reset(uint16_t port)
 {
-	int expected = RESET;
+	int expected = WAS_RESET;
 
-	return port < RTE_MAX_ETHPORTS && atomic_compare_exchange_strong(&resets[port], &expected, RESET_TAKEN);
+	return port < RTE_MAX_ETHPORTS && atomic_compare_exchange_strong(&resets[port], &expected, TAKEN_RESET);
 }
 
 static int
@@ -255,7 +255,7 @@ qw_watch_removal(uint16_t port, const char *device)
 	if (port >= RTE_MAX_ETHPORTS)
 		return -EINVAL;
 	atomic_store(&removed[port], 0);
-	atomic_store(&resets[port], NOT_RESET);
+	atomic_store(&resets[port], NO_RESET);
 	code = rte_dev_event_callback_register(device, on_device_event, (void *)(uintptr_t)port);
 	if (code != 0 && code != -EEXIST)
 		return code;
