@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Network cards while the switch runs: changes of their links, resets, and their removal from the machine. A removed card costs only its own port:
-//! its queues leave their threads, and its device is closed, for which the kernel waits.
+//! Network cards while the switch runs: changes of their links, resets, and their removal from the machine. A removed card costs only its
+//! own port: its queues leave their threads, and its device is closed, for which the kernel waits.
 
 use quietwire_dpdk::PortUri;
 
