@@ -300,6 +300,10 @@ fn segments_at_both_ends_are_the_same() {
         ),
         routed("crt", TAPS, "tx_tso_frames"),
         routed("crx", CUT, "segmented"),
+        Case {
+            mtu: "9000",
+            ..routed("crj", TAPS, "tx_tso_frames")
+        },
     ];
     // Side by side: captures wait for silence.
     std::thread::scope(|scope| {

@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::offloads::features;
 use crate::rig::{Namespace, Switch, run, until};
 
 /// Addresses of the left host, of the kernel between, and of the right host, which only the switch reaches.
@@ -248,6 +249,14 @@ fn the_kernel_and_the_switch_share_an_interface() {
         let arguments = ["--config", &config, "--cross-connect", "l,r"];
         Switch::start(&net.middle, directory.path(), &ports, &arguments)
     };
+    let interfaces = [
+        (&net.middle, "l0"),
+        (&net.left, "eth0"),
+        (&net.middle, "r0"),
+        (&net.right, "eth0"),
+    ];
+    let all_features = || interfaces.map(|(namespace, interface)| features(namespace, interface));
+    let features_before = all_features();
     let mut connection = Connection::open(&net);
     connection.goes_on(&net);
     let requests = Requests::open(&net);
@@ -324,6 +333,7 @@ fn the_kernel_and_the_switch_share_an_interface() {
     assert!(hits(&switch, "requests") >= Some(5));
     assert_eq!(switch.end(), Some(0));
     assert!(!net.has_program("l0") && !net.has_program("r0"));
+    assert_eq!(all_features(), features_before);
 }
 
 /// A port that cannot leave frames to the kernel has a tap for them.

@@ -204,6 +204,27 @@ qw_hash_flows(struct rte_eth_conf *conf, const struct rte_eth_dev_info *info, in
 
 static atomic_int removed[RTE_MAX_ETHPORTS];
 
+/* Resets of devices since qw_watch_removal. */
+enum { NO_RESET, WAS_RESET, TAKEN_RESET };
+static atomic_int resets[RTE_MAX_ETHPORTS];
+
+void
+qw_note_reset(uint16_t port)
+{
+	int expected = NO_RESET;
+
+	if (port < RTE_MAX_ETHPORTS)
+		atomic_compare_exchange_strong(&resets[port], &expected, WAS_RESET);
+}
+
+int
+qw_take_reset(uint16_t port)
+{
+	int expected = WAS_RESET;
+
+	return port < RTE_MAX_ETHPORTS && atomic_compare_exchange_strong(&resets[port], &expected, TAKEN_RESET);
+}
+
 static int
 on_port_event(uint16_t port, enum rte_eth_event_type type, void *argument, void *result)
 {
@@ -211,6 +232,8 @@ on_port_event(uint16_t port, enum rte_eth_event_type type, void *argument, void 
 	(void)result;
 	if (type == RTE_ETH_EVENT_INTR_RMV && port < RTE_MAX_ETHPORTS)
 		atomic_store(&removed[port], 1);
+	if (type == RTE_ETH_EVENT_INTR_RESET)
+		qw_note_reset(port);
 	return 0;
 }
 
@@ -232,10 +255,14 @@ qw_watch_removal(uint16_t port, const char *device)
 	if (port >= RTE_MAX_ETHPORTS)
 		return -EINVAL;
 	atomic_store(&removed[port], 0);
+	atomic_store(&resets[port], NO_RESET);
 	code = rte_dev_event_callback_register(device, on_device_event, (void *)(uintptr_t)port);
 	if (code != 0 && code != -EEXIST)
 		return code;
-	return rte_eth_dev_callback_register(port, RTE_ETH_EVENT_INTR_RMV, on_port_event, NULL);
+	code = rte_eth_dev_callback_register(port, RTE_ETH_EVENT_INTR_RMV, on_port_event, NULL);
+	if (code != 0)
+		return code;
+	return rte_eth_dev_callback_register(port, RTE_ETH_EVENT_INTR_RESET, on_port_event, NULL);
 }
 
 void
@@ -244,6 +271,7 @@ qw_end_watch(uint16_t port, const char *device)
 	/* What stays because an event is being reported sets a mark that the next port with this number clears. */
 	rte_dev_event_callback_unregister(device, on_device_event, (void *)(uintptr_t)port);
 	rte_eth_dev_callback_unregister(port, RTE_ETH_EVENT_INTR_RMV, on_port_event, NULL);
+	rte_eth_dev_callback_unregister(port, RTE_ETH_EVENT_INTR_RESET, on_port_event, NULL);
 }
 
 int

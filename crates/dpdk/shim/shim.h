@@ -122,7 +122,8 @@ int qw_spread_queues(uint16_t port, uint16_t queues);
 
 /*
  * Notes from now on if the device of a port is removed: by the kernel's request to release it (vfio, rte_dev_event_callback_register)
- * or by an event of its driver (RTE_ETH_EVENT_INTR_RMV). Returns 0 or a negative errno.
+ * or by an event of its driver (RTE_ETH_EVENT_INTR_RMV). Notes also if it is reset (RTE_ETH_EVENT_INTR_RESET). Returns 0 or a negative
+ * errno.
  */
 int qw_watch_removal(uint16_t port, const char *device);
 
@@ -131,6 +132,12 @@ void qw_end_watch(uint16_t port, const char *device);
 
 /* Returns 1 if the device of a port was removed since qw_watch_removal, otherwise 0. */
 int qw_is_removed(uint16_t port);
+
+/* Notes that the device of a port was reset. */
+void qw_note_reset(uint16_t port);
+
+/* Returns 1 at the first call after the first reset since qw_watch_removal, otherwise 0. */
+int qw_take_reset(uint16_t port);
 
 /* Returns the queue of an entry of the redirection table, or a negative errno. */
 int qw_queue_of_hash(uint16_t port, uint16_t entry);

@@ -585,6 +585,16 @@ impl PortHandle {
         }
     }
 
+    /// Returns true once after the driver of a `pci` port has reported that its device was reset by its physical function or its firmware
+    /// (`RTE_ETH_EVENT_INTR_RESET`). The device may forward nothing until the port is opened again.
+    #[must_use]
+    pub fn take_reset(&self) -> bool {
+        match &self.inner.backend {
+            Backend::Device(device) => device.take_reset(),
+            _ => false,
+        }
+    }
+
     /// Returns the nearest NUMA node of the device; none for a virtual device or if the machine does not report it.
     #[must_use]
     pub fn node(&self) -> Option<u32> {

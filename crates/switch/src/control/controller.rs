@@ -157,6 +157,7 @@ impl Controller {
         if self.links_observed.elapsed() >= LINKS {
             self.links_observed = Instant::now();
             self.engine.watch_links();
+            self.engine.report_resets();
             self.engine.offload_rules();
         }
         self.return_rules();

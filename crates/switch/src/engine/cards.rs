@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Network cards while the switch runs: changes of their links, and their removal from the machine. A removed card costs only its own port:
-//! its queues leave their threads, and its device is closed, for which the kernel waits.
+//! Network cards while the switch runs: changes of their links, resets, and their removal from the machine. A removed card costs only its
+//! own port: its queues leave their threads, and its device is closed, for which the kernel waits.
 
 use quietwire_dpdk::PortUri;
 
@@ -35,6 +35,19 @@ impl Engine {
                     );
                 }
                 Err(error) => tracing::error!("{error}"),
+            }
+        }
+    }
+
+    /// Logs ports whose device was reset, by its physical function or its firmware. The ports stay open.
+    pub(crate) fn report_resets(&self) {
+        for (_, slot) in self.ports() {
+            if !slot.is_closing && slot.handle.take_reset() {
+                tracing::error!(
+                    "port '{}': the device of {} was reset, and may forward no frames; other ports are not affected (delete the port, and add it again)",
+                    slot.plan.name,
+                    slot.plan.uri
+                );
             }
         }
     }

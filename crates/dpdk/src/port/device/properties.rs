@@ -35,6 +35,12 @@ impl Device {
         (speed != 0 && speed != u32::MAX).then_some(speed)
     }
 
+    /// Returns true at the first call after the driver has reported that the device was reset by its physical function or its firmware.
+    pub(crate) fn take_reset(&self) -> bool {
+        // SAFETY: a call without preconditions.
+        matches!(self.uri, PortUri::Pci { .. }) && unsafe { sys::qw_take_reset(self.id) == 1 }
+    }
+
     /// Returns true while a peer is connected or the link is up.
     pub(crate) fn link_is_up(&self) -> bool {
         let mut speed = 0;

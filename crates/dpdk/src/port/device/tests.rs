@@ -350,3 +350,31 @@ fn a_card_keeps_no_large_buffer_of_a_tap() {
     assert_eq!((frame.length(), frame.segment_size()), (2054, Some(1000)));
     assert_eq!(sender.pool.available(), 1);
 }
+
+#[test]
+fn a_reset_is_reported_once_until_the_device_is_watched_again() {
+    let eal = crate::testing::eal();
+    let options = PortOptions::new("reset", 1518);
+    let pool = Mempool::new(&eal, "reset", 4095, options.data_room()).unwrap();
+    let mut device = Device::open(&eal, &"null:".parse().unwrap(), &options, &pool).unwrap();
+    device.start(&options).unwrap();
+    let name = c"0000:17:00.0";
+    for _ in 0..2 {
+        // SAFETY: the port exists; the text is terminated.
+        let taken = unsafe {
+            assert_eq!(sys::qw_watch_removal(device.id, name.as_ptr()), 0);
+            let before = sys::qw_take_reset(device.id);
+            // A physical function announces a reset, and the return of its link.
+            sys::qw_note_reset(device.id);
+            sys::qw_note_reset(device.id);
+            let first = sys::qw_take_reset(device.id);
+            sys::qw_note_reset(device.id);
+            let second = sys::qw_take_reset(device.id);
+            sys::qw_end_watch(device.id, name.as_ptr());
+            [before, first, second]
+        };
+        assert_eq!(taken, [0, 1, 0]);
+    }
+    // Marks of other devices than cards are those of former ports.
+    assert!(!device.take_reset());
+}

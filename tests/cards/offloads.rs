@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Segmentation and checksums that the switch leaves to cards, on a path between two kernels.
+
+use crate::alone;
+use crate::guest::CardGuest;
+use crate::guest::Model::Igb;
+
+/// Octets of the file that a kernel sends through cards. Segments have at most 1,460 octets of data.
+const FILE: u64 = 8 << 20;
+/// Shows where frames between the two kernels stay: counters of ports, queues and interfaces, addresses, routes and neighbours.
+const STATE_OF_PATH: &str = "( quietwire switch show ports --json; quietwire switch show queues; quietwire switch show stats; \
+     for namespace in '' '-n far'; do for subject in '-s link' address route neigh; do \
+     echo \"ip $namespace $subject\"; /usr/sbin/ip $namespace $subject; done; done; busybox ps ) 2>&1";
+
+/// Connections of the ports `near` and `a`, and of `b` and `far`.
+const PAIRS: &str = "--cross-connect near,a --cross-connect b,far";
+const BRIDGES: &str = "--bridge one=near,a --bridge two=b,far";
+/// The router has interfaces on `b` and `far`.
+const ROUTED: &str = "--cross-connect near,a";
+
+/// Gives the kernels their addresses, and the router, if there is one. Returns the address of the far kernel.
+fn add_addresses(guest: &mut CardGuest, connected: &str) -> &'static str {
+    guest.run("/usr/sbin/ip address add 192.0.2.1/24 dev near0");
+    if connected != ROUTED {
+        guest.run("/usr/sbin/ip -n far address add 192.0.2.2/24 dev far0");
+        return "192.0.2.2";
+    }
+    guest.run(
+        "quietwire switch add interface to-near --port b --address 192.0.2.254/24 && \
+         quietwire switch add interface to-far --port far --address 198.51.100.254/24 && \
+         /usr/sbin/ip route add 198.51.100.0/24 via 192.0.2.254 && \
+         /usr/sbin/ip -n far address add 198.51.100.2/24 dev far0 && \
+         /usr/sbin/ip -n far route add default via 198.51.100.254",
+    );
+    "198.51.100.2"
+}
+
+#[test]
+#[ignore = "requires QEMU 10 of scripts/emulated-cards; make test-cards runs it"]
+fn a_card_cuts_the_data_of_a_kernel_as_the_switch_does() {
+    let _alone = alone();
+    // A cable connects the two cards. Behind each is a kernel: that of the namespace `far` sends a file.
+    let mut guest = CardGuest::boot_connected(&[Igb, Igb], &[(0, 1)]);
+    guest.bind_all();
+    guest.run(&format!(
+        "modprobe tun && mkdir -p /tmp/www && /usr/sbin/ip netns add far && \
+         head -c {FILE} /dev/urandom >/tmp/www/file"
+    ));
+    // The card cuts the data, or it computes the checksums of segments that the switch cuts, or neither.
+    for (options, connected, is_cut_by_card) in [
+        ("tso=on", PAIRS, true),
+        ("tso=off", BRIDGES, false),
+        ("tso=off&checksum=off", PAIRS, false),
+        ("tso=on", BRIDGES, true),
+        ("tso=on", ROUTED, true),
+    ] {
+        let [near, far] = [0, 1].map(|card| format!("pci:{}?{options}", guest.addresses[card]));
+        guest.switch(
+            &[
+                ("near", "tap:near0".to_owned()),
+                ("a", near),
+                ("b", far),
+                ("far", "tap:far0?netns=far".to_owned()),
+            ],
+            connected,
+        );
+        guest.port_becomes("a", "up");
+        guest.port_becomes("b", "up");
+        let server = add_addresses(&mut guest, connected);
+        guest.run(&format!(
+            "(/usr/sbin/ip netns exec far busybox httpd -f -p {server}:80 -h /tmp/www \
+             </dev/null >/dev/null 2>&1 & echo $! >/tmp/httpd.pid)"
+        ));
+        let ping = format!("busybox ping -c 1 -W 2 {server} 2>&1");
+        guest.until_or_report(&ping, STATE_OF_PATH);
+        let fetch = format!("timeout 60 busybox wget -q -O /tmp/copy http://{server}/file 2>&1");
+        guest.until_or_report(&fetch, STATE_OF_PATH);
+        guest.run("cmp /tmp/www/file /tmp/copy && kill $(cat /tmp/httpd.pid)");
+        let (sender, receiver) = (guest.port("b"), guest.port("a"));
+        let cut_by_card = sender["tx_tso_frames"].as_u64().unwrap();
+        let case = format!("{options}, {connected}");
+        assert_eq!(cut_by_card > 0, is_cut_by_card, "{case}: {sender}");
+        // The other card has received segments.
+        let received = receiver["rx_frames"].as_u64().unwrap();
+        assert!(received > FILE / 1460, "{case}: {receiver}");
+        guest.stop_switch();
+    }
+}
