@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Assembly of a trial's result from the lanes and threads.
 
-// Numbers of received frames: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use crate::account::PortTotals;
 use crate::engine::{LoopHealth, Timetable};
 use crate::lane::{Lane, Sent, TX_BURST};

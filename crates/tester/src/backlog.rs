@@ -5,6 +5,10 @@
 //! longer row means loss if the arrival rate times the length of the row exceeds the frames received: the difference found the ring full.
 //! This holds for a stall of any length, before, during and after the transmission.
 
+use std::num::NonZeroU64;
+
+use crate::narrow::whole;
+
 /// Octets of a peer's buffer: longer frames occupy several descriptors (memif's default size).
 const BUFFER_SIZE: u64 = 2048;
 /// Assumed arrival rate if the rate is unknown: the most frames per second that a port can carry.
@@ -19,7 +23,8 @@ pub(crate) struct Ring {
 impl Ring {
     /// Creates a ring of `descriptors` descriptors for frames of up to `frame_size_max` octets.
     pub(crate) fn new(descriptors: u16, frame_size_max: u16) -> Self {
-        let of_a_frame = u64::from(frame_size_max).div_ceil(BUFFER_SIZE).max(1);
+        let of_a_frame = NonZeroU64::new(u64::from(frame_size_max).div_ceil(BUFFER_SIZE))
+            .unwrap_or(NonZeroU64::MIN);
         Self {
             frames: (u64::from(descriptors) / of_a_frame).max(1),
         }
@@ -33,7 +38,7 @@ impl Ring {
     /// Returns the length of the shortest row that may have filled the ring. A peer may drop a whole burst even if the ring has space for
     /// a part of it.
     fn row_min(self) -> u64 {
-        self.frames - self.frames / 8
+        self.frames.saturating_sub(self.frames / 8)
     }
 }
 
@@ -78,7 +83,7 @@ impl Backlog {
     /// Counts received frames.
     #[inline(always)]
     pub(crate) fn take(&mut self, frames: u64) {
-        self.row += frames;
+        self.row = self.row.wrapping_add(frames);
     }
 
     /// Returns true if no frame was received since the ring was last empty.
@@ -116,7 +121,8 @@ impl Backlog {
             (Some(rate), None) | (None, Some(rate)) => rate,
             (None, None) => HIGHEST_RATE_PPS / self.ticks_per_second,
         };
-        self.missed_at_most += refused_at_most(rate, now.saturating_sub(since), self.row);
+        let refused = refused_at_most(rate, now.saturating_sub(since), self.row);
+        self.missed_at_most = self.missed_at_most.saturating_add(refused);
     }
 
     /// Returns the upper bound of the frames of this part of the trial that found the ring full.
@@ -127,7 +133,7 @@ impl Backlog {
 
 /// Returns the frames that arrive in `ticks` ticks at `rate` frames per tick, minus those received.
 fn refused_at_most(rate: f64, ticks: u64, received: u64) -> u64 {
-    ((rate * ticks as f64).ceil() as u64).saturating_sub(received)
+    whole((rate * ticks as f64).ceil()).saturating_sub(received)
 }
 
 #[cfg(test)]

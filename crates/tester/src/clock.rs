@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 use nix::time::{ClockId, clock_gettime};
 use quietwire_dpdk::cycles;
 
+use crate::narrow::whole;
+
 /// Readings of both clocks at one instant.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClockCheck {
@@ -48,14 +50,25 @@ pub(crate) fn ticks_per_second() -> u64 {
         std::thread::sleep(MEASURED.saturating_sub(began.elapsed()));
         let end = ClockCheck::begin();
         let measured = begin.raw_ns.zip(end.raw_ns).and_then(|(begin_ns, end_ns)| {
-            let ns = u128::from(end_ns.checked_sub(begin_ns).filter(|ns| *ns > 0)?);
+            let ns = u128::from(end_ns.checked_sub(begin_ns)?);
             let ticks = u128::from(end.ticks.checked_sub(begin.ticks)?);
-            u64::try_from(ticks * 1_000_000_000 / ns).ok()
+            let per_second = ticks.checked_mul(1_000_000_000)?.checked_div(ns)?;
+            u64::try_from(per_second).ok()
         });
         measured
             .filter(|ticks| *ticks > 0)
             .unwrap_or_else(cycles::hz)
     })
+}
+
+/// Returns a time of `seconds` in ticks, rounded down: `u64::MAX` if it has 2^64 ticks or more, 0 if it is negative.
+pub(crate) fn ticks_of_s(seconds: f64, ticks_per_second: u64) -> u64 {
+    whole(seconds * ticks_per_second as f64)
+}
+
+/// Returns a time of `us` microseconds in ticks, with the ticks of a microsecond rounded down; at most `u64::MAX`.
+pub(crate) fn ticks_of_us(us: u64, ticks_per_second: u64) -> u64 {
+    (ticks_per_second / 1_000_000).saturating_mul(us)
 }
 
 impl ClockCheck {
@@ -75,10 +88,10 @@ impl ClockCheck {
         let raw_ns = raw.and_then(|time| {
             let seconds = u64::try_from(time.tv_sec()).ok()?;
             let rest = u64::try_from(time.tv_nsec()).ok()?;
-            Some(seconds * 1_000_000_000 + rest)
+            seconds.checked_mul(1_000_000_000)?.checked_add(rest)
         });
         Self {
-            ticks: before + apart / 2,
+            ticks: before.saturating_add(apart / 2),
             raw_ns,
             apart,
         }
@@ -117,6 +130,14 @@ mod tests {
         assert_eq!(ticks_per_second(), ticks_per_second());
         // The test asserts no time, only that the rates of both clocks agree.
         assert!(check.error_ratio().abs() < 0.01);
+    }
+
+    #[test]
+    fn times_have_their_ticks_up_to_the_end_of_the_counter() {
+        assert_eq!(ticks_of_s(1.5, 2_600_000_001), 3_900_000_001);
+        assert_eq!(ticks_of_s(1e10, 2_600_000_000), u64::MAX);
+        assert_eq!(ticks_of_us(100, 2_600_999_999), 260_000);
+        assert_eq!(ticks_of_us(u64::MAX, 2_600_000_000), u64::MAX);
     }
 
     #[test]

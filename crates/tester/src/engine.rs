@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use quietwire_dpdk::cycles;
 
+use crate::clock::ticks_of_us;
 use crate::frame::Epoch;
 use crate::lane::{Lane, LowRate, TX_BURST};
 use crate::pacer::{Pace, Pacer, Times};
@@ -128,8 +129,8 @@ impl LoopHealth {
             self.longest_host_gap = gap;
         }
         if gap > stall {
-            self.host_stalls += 1;
-            self.host_stall_ticks += gap;
+            self.host_stalls = self.host_stalls.saturating_add(1);
+            self.host_stall_ticks = self.host_stall_ticks.saturating_add(gap);
         }
     }
 
@@ -139,8 +140,8 @@ impl LoopHealth {
         self.longest_gap = self.longest_gap.max(gap);
         let is_long = gap > long;
         if is_long {
-            self.gaps_over_100us += 1;
-            self.gap_ticks += gap;
+            self.gaps_over_100us = self.gaps_over_100us.saturating_add(1);
+            self.gap_ticks = self.gap_ticks.saturating_add(gap);
         }
         is_long
     }
@@ -154,8 +155,6 @@ const LINK_POLL_US: u64 = 5_000;
 
 /// Time between two consecutive clock readings over which the host stalled the thread, microseconds.
 const HOST_STALL_US: u64 = 10;
-
-const MICROSECOND_HZ: u64 = 1_000_000;
 
 /// Time by which a schedule may overrun its end to send frames that are due, microseconds.
 const GRACE_US: u64 = 500;
@@ -172,7 +171,7 @@ const BETWEEN_US: u64 = 50;
 
 /// Returns the time after its end in which a schedule may still send due frames, ticks.
 pub(crate) fn grace(ticks_per_second: u64) -> u64 {
-    ticks_per_second / MICROSECOND_HZ * GRACE_US
+    ticks_of_us(GRACE_US, ticks_per_second)
 }
 
 /// Runs a trial over the lanes of one thread. The timetable bounds the run time, whatever the ports do.
@@ -210,7 +209,7 @@ pub(crate) fn run(lanes: &mut [Lane<'_>], times: &Timetable, signals: Signals<'_
         }
     }
     let drain_end = if times.ends_with_frames || has_enough {
-        times.drain_end.min(ended + times.drain)
+        times.drain_end.min(ended.saturating_add(times.drain))
     } else {
         times.drain_end
     };
@@ -227,11 +226,13 @@ pub(crate) fn run(lanes: &mut [Lane<'_>], times: &Timetable, signals: Signals<'_
 }
 
 fn begin(lanes: &mut [Lane<'_>], times: &Timetable, epoch: Epoch, start: u64, end: u64) {
+    let duration = end.saturating_sub(start);
     for lane in lanes {
+        let of_port = lane.role.of_port;
         let pacer = Pacer::new(
             times.pace.of_lane(lane.role.share, lane.role.burst),
             start,
-            end - start,
+            duration,
             times.ticks_per_second,
             CATCH_UP,
         );
@@ -242,8 +243,8 @@ fn begin(lanes: &mut [Lane<'_>], times: &Timetable, epoch: Epoch, start: u64, en
         };
         let pacer = pacer
             .in_bursts(times.burst)
-            .by_times(times.times.clone(), end - start)
-            .shared(lane.role.of_port.index, lane.role.of_port.of)
+            .by_times(times.times.clone(), duration)
+            .shared(of_port.index, of_port.of)
             .stamped_when_due(times.latency_is_from_due());
         lane.begin(epoch, pacer, low_rate);
         lane.series.begin(start, end, times.ticks_per_second);
@@ -276,7 +277,7 @@ fn settle(lanes: &mut [Lane<'_>], times: &Timetable, signals: Signals<'_>) {
     if times.warm_up_start <= times.learning_end {
         return;
     }
-    let spare = times.ticks_per_second / MICROSECOND_HZ * 2 * PAUSE_US;
+    let spare = ticks_of_us(2 * PAUSE_US, times.ticks_per_second);
     let wake = times.warm_up_start.saturating_sub(spare);
     while cycles::now() < wake && !signals.is_aborted() {
         for lane in lanes.iter_mut() {
@@ -339,34 +340,35 @@ fn offer(
     signals: Signals<'_>,
     health: &mut LoopHealth,
 ) {
-    let long_gap = times.ticks_per_second / MICROSECOND_HZ * 100;
-    let host_stall = times.ticks_per_second / MICROSECOND_HZ * HOST_STALL_US;
-    let poll_interval = times.ticks_per_second / MICROSECOND_HZ * LINK_POLL_US;
+    let long_gap = ticks_of_us(100, times.ticks_per_second);
+    let host_stall = ticks_of_us(HOST_STALL_US, times.ticks_per_second);
+    let poll_interval = ticks_of_us(LINK_POLL_US, times.ticks_per_second);
     let began = cycles::now();
     let mut last = began;
-    let mut next_poll = last + poll_interval;
+    let mut next_poll = last.saturating_add(poll_interval);
     loop {
-        health.note_host_gap(cycles::now() - last, host_stall);
+        health.note_host_gap(cycles::now().saturating_sub(last), host_stall);
         let (mut done, mut largest) = (true, 0);
         for lane in lanes.iter_mut() {
             largest = largest.max(lane.transmit()).max(lane.receive(last));
             done &= lane.is_done();
         }
         let now = cycles::now();
-        if health.is_long(now - last, long_gap) {
+        let gap = now.saturating_sub(last);
+        if health.is_long(gap, long_gap) {
             // Before anything else is sent.
             lanes.iter_mut().for_each(Offers::empty_ring);
         } else if largest == 0 {
-            health.idle_ticks += now - last;
+            health.idle_ticks = health.idle_ticks.saturating_add(gap);
         }
         last = now;
         if now >= next_poll {
-            next_poll = now + poll_interval;
+            next_poll = now.saturating_add(poll_interval);
             lanes.iter_mut().for_each(Offers::look_at_link);
             lanes.iter_mut().for_each(|lane| lane.note_totals(now));
         }
         if (now >= end && done) || now >= limit || signals.ends_sending() {
-            health.offer_ticks = now - began;
+            health.offer_ticks = now.saturating_sub(began);
             lanes.iter_mut().for_each(Offers::settle);
             return;
         }
@@ -374,10 +376,11 @@ fn offer(
             lanes.iter_mut().for_each(Offers::settle);
             std::thread::sleep(pause);
             let woken = cycles::now();
-            if health.is_long(woken - last, long_gap) {
+            let gap = woken.saturating_sub(last);
+            if health.is_long(gap, long_gap) {
                 lanes.iter_mut().for_each(Offers::empty_ring);
             } else {
-                health.idle_ticks += woken - last;
+                health.idle_ticks = health.idle_ticks.saturating_add(gap);
             }
             last = woken;
         }
@@ -403,7 +406,7 @@ fn drain(
     let mut is_new = times.ends_when_complete;
     loop {
         let now = cycles::now();
-        health.longest_host_gap = health.longest_host_gap.max(now - last);
+        health.longest_host_gap = health.longest_host_gap.max(now.saturating_sub(last));
         if now >= end || signals.is_aborted() {
             return;
         }
@@ -421,7 +424,7 @@ fn drain(
             std::thread::sleep(pause);
         }
         last = cycles::now();
-        health.longest_gap = health.longest_gap.max(last - now);
+        health.longest_gap = health.longest_gap.max(last.saturating_sub(now));
     }
 }
 
@@ -509,7 +512,7 @@ mod tests {
             stop_sending: &flags[1],
         };
         let calls = RefCell::new(Vec::new());
-        let stall = per_second / MICROSECOND_HZ * 200;
+        let stall = ticks_of_us(200, per_second);
         let lane = |name, stall| Recorded {
             name,
             calls: &calls,

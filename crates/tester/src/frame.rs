@@ -21,6 +21,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use quietwire_dpdk::Burst;
 use quietwire_packet::BuildError;
 
+use crate::narrow::low_u32;
 use crate::trial::{IpVersion, Trial};
 use crate::writer::Share;
 use head::{IPV4, IPV6, Template, UDP_SOURCE_FIRST};
@@ -66,7 +67,7 @@ pub(crate) struct FrameWriter {
 /// have it.
 pub(crate) fn next_number() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
-    NEXT.fetch_add(1, Ordering::Relaxed) % 0x00ff_ffff + 1
+    (NEXT.fetch_add(1, Ordering::Relaxed) % 0x00ff_ffff).saturating_add(1)
 }
 
 /// State of the next frame. It is small and copied, so that it stays in registers over a burst.
@@ -129,7 +130,7 @@ impl FrameWriter {
         self.epoch = epoch;
         self.low_rate_written = 0;
         self.cursor = Cursor {
-            flow: self.share.index as u16,
+            flow: self.share.index,
             ..Cursor::default()
         };
     }
@@ -141,8 +142,11 @@ impl FrameWriter {
 
     /// Returns the number of frames of one flow written since [`Self::begin`].
     pub(crate) fn written_of_flow(&self, flow: u16) -> u64 {
-        let is_own = u32::from(flow) % self.share.of == self.share.index;
-        u64::from(is_own) * (self.cursor.sequence + u64::from(flow < self.cursor.flow))
+        if flow.checked_rem(self.share.of) != Some(self.share.index) {
+            return 0;
+        }
+        let is_ahead = flow < self.cursor.flow;
+        self.cursor.sequence.saturating_add(u64::from(is_ahead))
     }
 
     /// Returns the number of low-rate frames written since [`Self::begin`]. [`Self::written`] includes them.
@@ -157,7 +161,8 @@ impl FrameWriter {
         self.cursor.flow = self.flows;
         self.cursor.sequence = self.low_rate_written;
         self.write(burst, tick);
-        self.low_rate_written += self.cursor.written - load.written;
+        let written = self.cursor.written.saturating_sub(load.written);
+        self.low_rate_written = self.low_rate_written.saturating_add(written);
         self.cursor = Cursor {
             flow: load.flow,
             sequence: load.sequence,
@@ -168,7 +173,7 @@ impl FrameWriter {
 
     /// Returns the number of learning frames not yet written.
     pub(crate) fn learning_frames_left(&self) -> usize {
-        (self.addresses - self.learned) as usize
+        self.addresses.saturating_sub(self.learned) as usize
     }
 
     /// Writes the next learning frames: warm-up frames, one from each source address.
@@ -176,8 +181,9 @@ impl FrameWriter {
         self.cursor.address = self.learned;
         let before = self.cursor.written;
         self.write(burst, 0);
-        self.learned += u32::try_from(self.cursor.written - before).unwrap_or(u32::MAX);
-        self.learned = self.learned.min(self.addresses);
+        let written = self.cursor.written.saturating_sub(before);
+        let written = u32::try_from(written).unwrap_or(u32::MAX);
+        self.learned = self.learned.saturating_add(written).min(self.addresses);
     }
 
     /// Writes all frames of a burst with the time stamp `tick`.
@@ -243,29 +249,31 @@ impl FrameWriter {
             }
         }
         let source = cursor.flow.wrapping_add(UDP_SOURCE_FIRST);
-        head[N - 26..N - 24].copy_from_slice(&source.to_be_bytes());
+        head[const { N - 26 }..const { N - 24 }].copy_from_slice(&source.to_be_bytes());
         let signature = Signature {
             epoch: self.epoch,
             port: self.port,
             flow: cursor.flow,
-            sequence: cursor.sequence as u32,
+            sequence: low_u32(cursor.sequence),
             tick,
         };
         signature.write(head);
         let network = (self.destinations > 1).then(|| self.drawn(cursor));
-        let varied = u64::from(u16::from_ne_bytes(source.to_be_bytes())) + signature.sum();
+        let source = u64::from(u16::from_ne_bytes(source.to_be_bytes()));
+        let varied = source.wrapping_add(signature.sum());
         template.complete(head, network, varied);
     }
 
     /// Returns the index of the network for the random number.
     #[inline(always)]
     fn drawn(&self, cursor: &Cursor) -> u32 {
-        (((cursor.random >> 32) * u64::from(self.destinations)) >> 32) as u32
+        // A product of two numbers of 32 bits.
+        low_u32((cursor.random >> 32).wrapping_mul(u64::from(self.destinations)) >> 32)
     }
 
     #[inline(always)]
     fn advance(&self, cursor: &mut Cursor) {
-        cursor.written += 1;
+        cursor.written = cursor.written.wrapping_add(1);
         // xorshift64 (Marsaglia, 2003). Its only fixed point is 0, the value at the start of each epoch.
         if self.destinations > 1 {
             let mut random = cursor.random | u64::from(cursor.random == 0);
@@ -274,16 +282,16 @@ impl FrameWriter {
             random ^= random << 17;
             cursor.random = random;
         }
-        cursor.flow = cursor.flow.saturating_add(self.share.of as u16);
+        cursor.flow = cursor.flow.saturating_add(self.share.of);
         if cursor.flow >= self.flows {
-            cursor.flow = self.share.index as u16;
-            cursor.sequence += 1;
+            cursor.flow = self.share.index;
+            cursor.sequence = cursor.sequence.wrapping_add(1);
         }
-        cursor.address += 1;
+        cursor.address = cursor.address.wrapping_add(1);
         if cursor.address >= self.addresses {
             cursor.address = 0;
         }
-        cursor.position += 1;
+        cursor.position = cursor.position.wrapping_add(1);
         if cursor.position >= self.pattern.len() {
             cursor.position = 0;
         }

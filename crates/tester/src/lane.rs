@@ -5,9 +5,10 @@ use quietwire_base::net_device;
 use quietwire_dpdk::{Burst, Eal, Mempool, PortHandle, RxQueue, Scratch, TxQueue, cycles};
 
 use crate::backlog::{Backlog, Ring};
-use crate::clock::ticks_per_second;
+use crate::clock::{ticks_of_us, ticks_per_second};
 use crate::frame::Epoch;
 use crate::latency::{Recorder, Scale};
+use crate::narrow::{index, whole};
 use crate::pacer::Pacer;
 use crate::received::{Reader, Received};
 use crate::series::LaneSeries;
@@ -122,14 +123,16 @@ impl<'port> Link<'port> {
             return;
         }
         let is_up = self.handle.link_is_up();
-        self.losses += u64::from(self.is_up && !is_up);
+        let is_lost = self.is_up && !is_up;
+        self.losses = self.losses.saturating_add(u64::from(is_lost));
         self.is_up = is_up;
     }
 
     fn losses(&self) -> u64 {
         let changes = carrier_changes(self.handle).zip(self.changes_before);
         // Link loss and recovery are one change each.
-        self.losses + changes.map_or(0, |(now, before)| now.saturating_sub(before).div_ceil(2))
+        let lost = changes.map_or(0, |(now, before)| now.saturating_sub(before).div_ceil(2));
+        self.losses.saturating_add(lost)
     }
 }
 
@@ -161,7 +164,7 @@ impl LowRate {
         }
         Self {
             next: start,
-            interval: ((ticks_per_second as f64 / rate_pps) as u64).max(1),
+            interval: whole(ticks_per_second as f64 / rate_pps).max(1),
             missed: 0,
         }
     }
@@ -169,9 +172,12 @@ impl LowRate {
     /// Advances to the next frame after `now`. Frames that a stall delayed are skipped, so that frames stay apart. The frame sent now may
     /// be late as well.
     fn advance(&mut self, now: u64, is_late: bool) {
-        let passed = now.saturating_sub(self.next) / self.interval;
-        self.next += (passed + 1) * self.interval;
-        self.missed += passed + u64::from(is_late);
+        let late = now.saturating_sub(self.next);
+        let passed = late.checked_div(self.interval).unwrap_or(0);
+        let until_next = passed.saturating_add(1).saturating_mul(self.interval);
+        self.next = self.next.saturating_add(until_next);
+        let missed = passed.saturating_add(u64::from(is_late));
+        self.missed = self.missed.saturating_add(missed);
     }
 }
 
@@ -222,7 +228,7 @@ impl Sent {
             };
             gaps.record(gap, 1);
             if gap >= PAUSE_NS {
-                self.pauses_ns += gap;
+                self.pauses_ns = self.pauses_ns.saturating_add(gap);
             }
         }
         self.is_stalled = false;
@@ -265,8 +271,8 @@ impl<'port> Lane<'port> {
             pacer: None,
             low_rate: LowRate::default(),
             backlog: Backlog::new(rings.receive, role.arrival_rate_pps, ticks_per_second()),
-            stall: ticks_per_second() / 1_000_000 * STALL_US,
-            turns_of_ring: rings.receive.frames() / RX_FRAMES_A_TURN + 1,
+            stall: ticks_of_us(STALL_US, ticks_per_second()),
+            turns_of_ring: (rings.receive.frames() / RX_FRAMES_A_TURN).saturating_add(1),
             tx_burst: Burst::new(eal),
             rx_burst: Burst::new(eal),
             received: observed,
@@ -327,16 +333,17 @@ impl<'port> Lane<'port> {
             }
             return 0;
         }
-        let frames = due.frames as usize;
+        let frames = index(due.frames);
         if self.is_in_place && !of_low_rate {
             let sent = self
                 .writer
                 .send_in_place(self.tx, &mut self.scratch, frames, stamp);
-            self.sent.refused += (frames - sent) as u64;
+            let refused = frames.saturating_sub(sent) as u64;
+            self.sent.refused = self.sent.refused.wrapping_add(refused);
             self.is_unsettled = true;
         } else {
             if !self.tx_burst.allocate(self.pool, frames) {
-                self.sent.no_buffers += due.frames;
+                self.sent.no_buffers = self.sent.no_buffers.saturating_add(due.frames);
                 return due.frames;
             }
             if of_low_rate {
@@ -350,18 +357,20 @@ impl<'port> Lane<'port> {
                 self.writer.write(&mut self.tx_burst, stamp);
             }
         }
-        self.sent.generate_ticks += cycles::now().saturating_sub(now);
+        let spent = cycles::now().saturating_sub(now);
+        self.sent.generate_ticks = self.sent.generate_ticks.wrapping_add(spent);
         if let Some(slices) = &mut self.slices {
             slices.add(now, due.frames);
         }
         if !self.tx_burst.is_empty() {
             self.tx.send(&mut self.tx_burst);
         }
-        self.sent.bursts += 1;
-        self.sent.late_bursts += u64::from(due.late);
+        self.sent.bursts = self.sent.bursts.wrapping_add(1);
+        self.sent.late_bursts = self.sent.late_bursts.wrapping_add(u64::from(due.late));
         self.sent.record_burst(now, self.scale);
         if self.drops_when_full {
-            self.sent.refused += self.tx_burst.len() as u64;
+            let refused = self.tx_burst.len() as u64;
+            self.sent.refused = self.sent.refused.wrapping_add(refused);
             self.tx_burst.free();
         }
         due.frames
@@ -377,7 +386,7 @@ impl<'port> Lane<'port> {
     /// Receives what has come, a few bursts at most; returns how many frames have. `before` is a tick not later than now.
     #[inline(always)]
     pub(crate) fn receive(&mut self, before: u64) -> u64 {
-        let mut all = 0;
+        let mut all = 0_u64;
         let most = if self.is_in_place {
             IN_PLACE_BURST
         } else {
@@ -393,8 +402,8 @@ impl<'port> Lane<'port> {
                 self.record_empty_ring(before);
                 return all;
             }
-            self.sent.checked += received as u64;
-            all += received as u64;
+            self.sent.checked = self.sent.checked.wrapping_add(received as u64);
+            all = all.wrapping_add(received as u64);
             self.backlog.take(received as u64);
             if received < most {
                 self.record_empty_ring(before);
@@ -418,7 +427,8 @@ impl<'port> Lane<'port> {
         let now = cycles::now();
         self.received.record(self.rx_burst.frames(), now);
         self.rx_burst.free();
-        self.sent.check_ticks += cycles::now().saturating_sub(now);
+        let spent = cycles::now().saturating_sub(now);
+        self.sent.check_ticks = self.sent.check_ticks.wrapping_add(spent);
         received
     }
 
@@ -431,7 +441,8 @@ impl<'port> Lane<'port> {
             .read_in_place(IN_PLACE_BURST, &mut self.scratch, &mut reader);
         let began = reader.end();
         if received > 0 {
-            self.sent.check_ticks += cycles::now().saturating_sub(began);
+            let spent = cycles::now().saturating_sub(began);
+            self.sent.check_ticks = self.sent.check_ticks.wrapping_add(spent);
         }
         received
     }
@@ -514,9 +525,7 @@ impl<'port> Lane<'port> {
         let left = self.writer.learning_frames_left();
         if left > 0
             && self.tx_burst.is_empty()
-            && self
-                .tx_burst
-                .allocate(self.pool, left.min(TX_BURST as usize))
+            && self.tx_burst.allocate(self.pool, left.min(index(TX_BURST)))
         {
             self.writer.write_learning(&mut self.tx_burst);
         }
@@ -560,5 +569,13 @@ mod tests {
         // The frames of 1300 and 1400 are skipped, and that of 1200 is late.
         stream.advance(1450, true);
         assert_eq!((stream.next, stream.missed), (1500, 3));
+    }
+
+    #[test]
+    fn the_second_frame_of_the_lowest_rates_is_never_due() {
+        // The interval exceeds the counter.
+        let mut stream = LowRate::new(1e-12, 1000, 1_000_000_000);
+        stream.advance(1000, false);
+        assert_eq!((stream.next, stream.missed), (u64::MAX, 0));
     }
 }

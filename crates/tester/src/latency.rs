@@ -21,6 +21,8 @@ mod summary;
 mod times;
 mod written;
 
+use std::num::{NonZeroU64, NonZeroU128};
+
 pub(crate) use delays::Delays;
 pub use microseconds::histogram_in_us;
 pub use own::{is_bound, withhold, withhold_bounds};
@@ -42,7 +44,8 @@ pub(crate) struct Scale {
 
 impl Scale {
     pub(crate) fn new(ticks_per_second: u64) -> Self {
-        let factor = (1_000_000_000_u128 << 32) / u128::from(ticks_per_second.max(1));
+        let ticks_per_second = NonZeroU64::new(ticks_per_second).unwrap_or(NonZeroU64::MIN);
+        let factor = (1_000_000_000_u128 << 32) / NonZeroU128::from(ticks_per_second);
         Self {
             factor: u64::try_from(factor).unwrap_or(u64::MAX),
         }
@@ -50,8 +53,12 @@ impl Scale {
 
     /// Returns nanoseconds, rounded down. The error is at most one part in a thousand million for counters of 0.25 GHz and more.
     #[inline(always)]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "64 bits of nanoseconds are 584 years"
+    )]
     pub(crate) fn ns(self, ticks: u64) -> u64 {
-        ((u128::from(ticks) * u128::from(self.factor)) >> 32) as u64
+        (u128::from(ticks).wrapping_mul(u128::from(self.factor)) >> 32) as u64
     }
 }
 

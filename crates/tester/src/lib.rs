@@ -6,6 +6,16 @@
 //! Each thread serves its ports in turn: it sends the frames that are due and receives the frames that have arrived. A stalled thread
 //! therefore sends nothing, and the frames in flight fit the rings: its own stalls show as a missed rate, not as loss.
 
+// Frames, files and replies of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 pub mod account;
 mod assemble;
 mod backlog;

@@ -6,7 +6,11 @@
 //! Frames still unsent at the end stay unsent. So a stall of the tester shows as a missed rate in the result, and not as a burst at the
 //! device.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
+
+use crate::clock::{ticks_of_s, ticks_of_us};
+use crate::narrow::whole;
 
 /// Spacing of frames.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -82,15 +86,15 @@ impl Pace {
 /// Splits `frames` among lanes in proportion to their shares. The parts are the nearest whole numbers that add up to `frames`.
 pub(crate) fn dealt(frames: u64, shares: &[f64]) -> Vec<u64> {
     let all: f64 = shares.iter().sum();
-    let (mut before, mut so_far) = (0, 0.0);
+    let (mut before, mut so_far) = (0_u64, 0.0);
     shares
         .iter()
         .map(|share| {
             so_far += share;
-            // Without shares the quotient is NaN, and the cast makes it zero.
-            let until = (frames as f64 * (so_far / all)).round() as u64;
+            // Without shares the quotient is NaN, whose whole part is zero.
+            let until = whole((frames as f64 * (so_far / all)).round());
             let part = until.saturating_sub(before);
-            before += part;
+            before = before.saturating_add(part);
             part
         })
         .collect()
@@ -123,7 +127,7 @@ pub(crate) struct Times {
     /// Time of each frame after the start of a round, in order, ticks.
     ticks: Box<[u64]>,
     /// Length of a round, ticks.
-    period: u64,
+    period: NonZeroU64,
 }
 
 impl Times {
@@ -131,9 +135,9 @@ impl Times {
     pub(crate) fn new(times_ns: &[u64], period_ns: u64, speed: f64, ticks_per_second: u64) -> Self {
         let ticks = |ns: u64| ns as f64 * (ticks_per_second as f64 / 1e9) / speed;
         Self {
-            ticks: times_ns.iter().map(|ns| ticks(*ns) as u64).collect(),
+            ticks: times_ns.iter().map(|ns| whole(ticks(*ns))).collect(),
             // The period is rounded up and the times down, so that no round begins early.
-            period: (ticks(period_ns).ceil() as u64).max(1),
+            period: NonZeroU64::new(whole(ticks(period_ns).ceil())).unwrap_or(NonZeroU64::MIN),
         }
     }
 
@@ -142,7 +146,9 @@ impl Times {
         let rounds = elapsed / self.period;
         let within = elapsed % self.period;
         let of_round = self.ticks.partition_point(|tick| *tick <= within);
-        rounds * self.ticks.len() as u64 + of_round as u64
+        rounds
+            .saturating_mul(self.ticks.len() as u64)
+            .saturating_add(of_round as u64)
     }
 }
 
@@ -156,23 +162,28 @@ fn frames_within(elapsed: u64, frames_per_tick: f64, then: Option<(u64, f64)>) -
     first as f64 * frames_per_tick + second as f64 * then_per_tick
 }
 
-/// Every `of`-th frame of a schedule, from the `index`-th on.
+/// Every `of`-th frame of a schedule, from the `index`-th on, which is below `of`.
 #[derive(Clone, Copy, Debug)]
 struct Part {
     index: u64,
-    of: u64,
+    of: NonZeroU64,
 }
 
 impl Part {
-    const WHOLE: Self = Self { index: 0, of: 1 };
+    const WHOLE: Self = Self {
+        index: 0,
+        of: NonZeroU64::MIN,
+    };
 
     /// Returns how many of the first `frames` frames of the schedule belong to the part.
     #[inline(always)]
     fn count_of(self, frames: u64) -> u64 {
-        if self.of == 1 {
+        if self.of == NonZeroU64::MIN {
             return frames;
         }
-        (frames + self.of - 1 - self.index) / self.of
+        // Those after the part's own frame of a group of `of`.
+        let others = self.of.get().wrapping_sub(1).wrapping_sub(self.index);
+        frames.saturating_add(others) / self.of
     }
 }
 
@@ -226,14 +237,14 @@ impl Pacer {
             Pace::Step {
                 after_s, then_pps, ..
             } => {
-                let after = (after_s * ticks_per_second as f64) as u64;
+                let after = ticks_of_s(after_s, ticks_per_second);
                 Some((after.min(duration_ticks), per_tick(then_pps)))
             }
             _ => None,
         };
         let scheduled = match pace {
             Pace::Rate(_) | Pace::Step { .. } => {
-                frames_within(duration_ticks, frames_per_tick, then).round() as u64
+                whole(frames_within(duration_ticks, frames_per_tick, then).round())
             }
             Pace::Unpaced => u64::MAX,
             Pace::Burst(frames) | Pace::Spread { frames, .. } => frames,
@@ -250,7 +261,7 @@ impl Pacer {
             } else {
                 catch_up
             },
-            late_after: ticks_per_second / 1_000_000 * LATE_US,
+            late_after: ticks_of_us(LATE_US, ticks_per_second),
             late: 0,
             together: 1,
             times: None,
@@ -280,16 +291,24 @@ impl Pacer {
     #[inline(always)]
     pub(crate) fn next_due(&self) -> Option<u64> {
         self.is_stamped_when_due.then(|| {
-            let frame = self.part.index + (self.offered + self.unsent) * self.part.of;
-            self.start + (frame as f64 / self.frames_per_tick) as u64
+            let frame = self.passed().saturating_mul(self.part.of.get());
+            let frame = frame.saturating_add(self.part.index);
+            let after = whole(frame as f64 / self.frames_per_tick);
+            self.start.saturating_add(after)
         })
+    }
+
+    /// Returns the number of frames that were offered or count as unsent.
+    #[inline(always)]
+    fn passed(&self) -> u64 {
+        self.offered.saturating_add(self.unsent)
     }
 
     /// Groups the frames: `frames` of them are due at once, when the first of them is due. Number and mean rate stay the same.
     #[must_use]
     pub(crate) fn in_bursts(mut self, frames: u16) -> Self {
         self.together = u64::from(frames.max(1));
-        self.catch_up += self.together;
+        self.catch_up = self.catch_up.saturating_add(self.together);
         self
     }
 
@@ -306,11 +325,12 @@ impl Pacer {
     /// Leaves to this pacer every `of`-th frame of the schedule, from the `index`-th on; pacers of the same schedule with the other indices
     /// send the others. A schedule without times, or one that stalls shift, is not shared.
     #[must_use]
-    pub(crate) fn shared(mut self, index: u32, of: u32) -> Self {
-        if !self.is_unpaced && !self.is_spread && index < of {
+    pub(crate) fn shared(mut self, index: u16, of: u16) -> Self {
+        let all = NonZeroU64::new(u64::from(of)).filter(|_| index < of);
+        if let Some(of) = all.filter(|_| !self.is_unpaced && !self.is_spread) {
             self.part = Part {
                 index: u64::from(index),
-                of: u64::from(of),
+                of,
             };
             self.scheduled = self.part.count_of(self.scheduled);
         }
@@ -333,16 +353,17 @@ impl Pacer {
             };
         };
         let due = if self.is_unpaced {
-            (self.offered + burst).min(self.scheduled)
+            self.offered.saturating_add(burst).min(self.scheduled)
         } else if self.is_spread && self.times.is_none() {
             self.due_spread(elapsed)
         } else {
             self.due_within(elapsed)
         };
-        let mut made_good = 0;
-        let mut behind = due.saturating_sub(self.offered + self.unsent);
+        let mut made_good = 0_u64;
+        let mut behind = due.saturating_sub(self.passed());
         if behind > self.catch_up {
-            self.unsent += behind - self.catch_up;
+            let struck = behind.saturating_sub(self.catch_up);
+            self.unsent = self.unsent.saturating_add(struck);
             behind = self.catch_up;
             (self.owed_since, self.made_good) = (now, 0);
         } else if self.unsent != 0
@@ -352,19 +373,20 @@ impl Pacer {
         {
             made_good = self.catch_up(now, burst.saturating_sub(behind));
         }
-        let frames = (behind + made_good).min(burst);
-        let late = behind >= 2 * burst.max(self.together);
+        let frames = behind.saturating_add(made_good).min(burst);
+        let late = behind >= burst.max(self.together).saturating_mul(2);
         let late_frames = if late {
             frames
         } else if frames > 0 {
             // Frames sent to catch up were unsent before, so they are not among those behind.
-            let next = self.offered + self.unsent + made_good;
-            made_good + self.late_from(next, elapsed).min(frames - made_good)
+            let next = self.passed().saturating_add(made_good);
+            let others = frames.saturating_sub(made_good);
+            made_good.saturating_add(self.late_from(next, elapsed).min(others))
         } else {
             0
         };
-        self.offered += frames;
-        self.late += late_frames;
+        self.offered = self.offered.wrapping_add(frames);
+        self.late = self.late.wrapping_add(late_frames);
         Due {
             frames,
             late,
@@ -378,11 +400,13 @@ impl Pacer {
         if let Some(times) = &self.times {
             return self.part.count_of(times.due(elapsed)).min(self.scheduled);
         }
-        let due = frames_within(elapsed, self.frames_per_tick, self.then) as u64;
+        let due = whole(frames_within(elapsed, self.frames_per_tick, self.then));
+        let due = due.saturating_add(1);
         let due = if self.together == 1 {
-            due + 1
+            due
         } else {
-            (due / self.together + 1) * self.together
+            // Groups are due as a whole.
+            due.checked_next_multiple_of(self.together).unwrap_or(due)
         };
         self.part.count_of(due).min(self.scheduled)
     }
@@ -393,16 +417,18 @@ impl Pacer {
         if self.is_unpaced || self.is_spread {
             return 0;
         }
-        let then = elapsed.checked_sub(self.late_after + 1);
+        let then = elapsed.checked_sub(self.late_after.saturating_add(1));
         then.map_or(0, |then| self.due_within(then).saturating_sub(next))
     }
 
     /// Returns the frames due of a schedule that stalls shift. Shifts the schedule if the tester is behind.
     fn due_spread(&mut self, elapsed: u64) -> u64 {
-        let due = (elapsed as f64 * self.frames_per_tick) as u64 + 1;
-        let beyond = due.saturating_sub(self.offered + self.catch_up);
-        self.start += (beyond as f64 / self.frames_per_tick) as u64;
-        (due - beyond).min(self.scheduled)
+        let due = whole(elapsed as f64 * self.frames_per_tick).saturating_add(1);
+        let most = self.offered.saturating_add(self.catch_up);
+        let beyond = due.saturating_sub(most);
+        let shift = whole(beyond as f64 / self.frames_per_tick);
+        self.start = self.start.saturating_add(shift);
+        due.min(most).min(self.scheduled)
     }
 
     /// Ends the schedule at `now`: frames due later are no longer part of it.
@@ -411,7 +437,7 @@ impl Pacer {
             return;
         }
         let elapsed = now.saturating_sub(self.start);
-        let due = frames_within(elapsed, self.frames_per_tick, self.then) as u64;
+        let due = whole(frames_within(elapsed, self.frames_per_tick, self.then));
         let due = self.part.count_of(due);
         self.scheduled = self.scheduled.min(due.max(self.offered));
     }
@@ -420,14 +446,14 @@ impl Pacer {
     #[cold]
     fn catch_up(&mut self, now: u64, space: u64) -> u64 {
         let passed = now.saturating_sub(self.owed_since) as f64;
-        let frames_per_tick = self.frames_per_tick / self.part.of as f64;
-        let allowed = (passed * frames_per_tick * SURPLUS) as u64;
+        let frames_per_tick = self.frames_per_tick / self.part.of.get() as f64;
+        let allowed = whole(passed * frames_per_tick * SURPLUS);
         let frames = allowed
             .saturating_sub(self.made_good)
             .min(self.unsent)
             .min(space);
-        self.made_good += frames;
-        self.unsent -= frames;
+        self.made_good = self.made_good.saturating_add(frames);
+        self.unsent = self.unsent.saturating_sub(frames);
         frames
     }
 
@@ -435,13 +461,13 @@ impl Pacer {
     #[inline(always)]
     #[must_use]
     pub(crate) fn is_done(&self) -> bool {
-        self.offered + self.unsent >= self.scheduled
+        self.passed() >= self.scheduled
     }
 
     /// Ends the schedule early: the remaining frames count as unsent.
     pub(crate) fn close(&mut self) {
         if self.scheduled != u64::MAX {
-            self.unsent = self.scheduled - self.offered;
+            self.unsent = self.scheduled.saturating_sub(self.offered);
         }
     }
 
@@ -679,6 +705,21 @@ mod tests {
     }
 
     #[test]
+    fn the_second_frame_of_the_lowest_rates_is_never_due() {
+        // It is due after the end of the counter.
+        let pacer = Pacer::new(Pace::Rate(1e-12), 1000, HZ, HZ, 512);
+        let mut pacer = pacer.stamped_when_due(true);
+        pacer.offered = 1;
+        assert_eq!(pacer.next_due(), Some(u64::MAX));
+        // Neither do such times, nor a share of all frames, exceed the counter.
+        let times = Times::new(&[0, 0, 0], 0, 1.0, HZ);
+        assert_eq!(times.due(u64::MAX), u64::MAX);
+        let endless = Pacer::new(Pace::Rate(1e10), 0, u64::MAX, 1, 512);
+        assert_eq!(endless.scheduled, u64::MAX);
+        assert_eq!(endless.shared(0, 3).scheduled, u64::MAX / 3);
+    }
+
+    #[test]
     fn schedules_without_times_and_ones_that_stalls_shift_are_not_shared() {
         let spread = Pace::Spread {
             frames: 100,
@@ -708,7 +749,7 @@ mod tests {
         #[test]
         fn pacers_that_share_a_schedule_send_each_of_its_frames_once(
             rate in 1.0f64..1e7,
-            of in 1u32..6,
+            of in 1u16..6,
             together in prop_oneof![Just(1u16), 2u16..40],
             steps in prop::collection::vec(0..HZ / 50, 1..60),
         ) {

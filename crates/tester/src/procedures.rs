@@ -9,6 +9,7 @@ use std::time::Duration;
 use quietwire_dpdk::cycles;
 
 use crate::assemble::LaneResult;
+use crate::clock::ticks_of_s;
 use crate::error::TesterError;
 use crate::generator::{Outage, Probed, Restart, StepDown, SteppedDown};
 use crate::pacer::Pace;
@@ -314,7 +315,9 @@ fn restart_meanwhile(
     limit_s: f64,
     restart: &mut Restart<'_>,
 ) -> Restarted {
-    let ticks = |seconds: f64| (seconds * control.ticks_per_second as f64) as u64;
+    let after = |tick: u64, seconds: f64| {
+        tick.saturating_add(ticks_of_s(seconds, control.ticks_per_second))
+    };
     let is_aborted = || control.abort.load(Ordering::Relaxed);
     // Returns true when the condition holds; false at the deadline or after an abort.
     let wait = |deadline: u64, is_it: &dyn Fn() -> bool| loop {
@@ -327,10 +330,10 @@ fn restart_meanwhile(
         sleep(POLL_INTERVAL);
     };
     let last = |pulse: &Arc<Pulse>| pulse.last.load(Ordering::Relaxed);
-    let settled = control.start + ticks(AROUND_RESTART_S);
+    let settled = after(control.start, AROUND_RESTART_S);
     wait(settled, &|| false);
     let flows = || control.pulses.iter().any(|pulse| last(pulse) > 0);
-    if !wait(settled + ticks(FIRST_FRAME_S - AROUND_RESTART_S), &flows) {
+    if !wait(after(settled, FIRST_FRAME_S - AROUND_RESTART_S), &flows) {
         return Restarted::NoFrames;
     }
     let lanes: Vec<bool> = control.pulses.iter().map(|pulse| last(pulse) > 0).collect();
@@ -345,9 +348,9 @@ fn restart_meanwhile(
         let mut pulses = control.pulses.iter().zip(&lanes);
         pulses.all(|(pulse, is_one)| !is_one || last(pulse) > up)
     };
-    if !wait(began + ticks(limit_s), &are_back) {
+    if !wait(after(began, limit_s), &are_back) {
         return Restarted::NotBack;
     }
-    wait(cycles::now() + ticks(AROUND_RESTART_S), &|| false);
+    wait(after(cycles::now(), AROUND_RESTART_S), &|| false);
     Restarted::Back(lanes)
 }

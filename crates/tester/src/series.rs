@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
+use crate::clock::ticks_of_us;
 use crate::latency::{LatencySummary, Recorder};
 
 /// Most points of each part of a series.
@@ -121,7 +122,7 @@ impl Default for LaneSeries {
 impl LaneSeries {
     /// Begins a part of a trial, which lasts from `start` to `end`, ticks.
     pub(crate) fn begin(&mut self, start: u64, end: u64, ticks_per_second: u64) {
-        let shortest = ticks_per_second / 1_000_000 * INTERVAL_US_MIN;
+        let shortest = ticks_of_us(INTERVAL_US_MIN, ticks_per_second);
         self.start = start;
         self.width = (end.saturating_sub(start) / INTERVALS).max(shortest).max(1);
         self.next = start.saturating_add(self.width);
@@ -137,12 +138,12 @@ impl LaneSeries {
     /// Ends an interval with the totals of the lane.
     pub(crate) fn add(&mut self, now: u64, offered: u64, latency: &mut Recorder) {
         let since = now.saturating_sub(self.start);
-        let passed = since / self.width;
-        self.next = self
-            .start
-            .saturating_add((passed + 1).saturating_mul(self.width));
+        // The width is at least 1.
+        let passed = since.checked_div(self.width).unwrap_or(0);
+        let until_next = passed.saturating_add(1).saturating_mul(self.width);
+        self.next = self.start.saturating_add(until_next);
         // The last point is kept free for the end.
-        if self.totals.len() + 1 < SERIES_POINTS_MAX {
+        if self.totals.len().saturating_add(1) < SERIES_POINTS_MAX {
             self.push(passed, now, offered, latency);
         }
     }
@@ -239,15 +240,20 @@ pub(crate) fn even(
     latency: &LatencySummary,
 ) -> Vec<FramePoint> {
     let until = |frames: u64, number: u64| {
-        let part = u128::from(frames) * u128::from(number) / u128::from(SIMULATED_INTERVALS);
-        u64::try_from(part).unwrap_or(u64::MAX)
+        let part = u128::from(frames).saturating_mul(u128::from(number));
+        let part = part.checked_div(u128::from(SIMULATED_INTERVALS));
+        part.map_or(0, |part| u64::try_from(part).unwrap_or(u64::MAX))
+    };
+    let within = |frames: u64, number: u64| {
+        let before = until(frames, number.saturating_sub(1));
+        until(frames, number).saturating_sub(before)
     };
     let point = |number: u64| {
-        let frames = until(received, number) - until(received, number - 1);
+        let frames = within(received, number);
         let has_latency = frames > 0 && latency.samples > 0;
         FramePoint {
             end_s: duration_s * number as f64 / SIMULATED_INTERVALS as f64,
-            offered_frames: until(offered, number) - until(offered, number - 1),
+            offered_frames: within(offered, number),
             received_frames: frames,
             latency_mean_ns: has_latency.then_some(latency.mean_ns),
             latency_max_ns: has_latency.then_some(latency.max_ns),

@@ -23,6 +23,7 @@ use crate::generator::{
     GeneratorIdentity, Outage, Probed, Restart, StepDown, SteppedDown, TrafficGenerator,
 };
 use crate::latency::LatencySummary;
+use crate::narrow::whole;
 use crate::series::even;
 use crate::trial::{Trial, TrialResult};
 use crate::validity::{InvalidCause, Validity};
@@ -66,7 +67,8 @@ impl SimulatedDevice {
 
     /// Returns a random number in \[0, 1) for each trial and throw.
     fn dice(&self, throw: u64) -> f64 {
-        fraction(self.options.seed, self.trials * THROWS + throw)
+        let index = self.trials.wrapping_mul(THROWS).wrapping_add(throw);
+        fraction(self.options.seed, index)
     }
 
     /// Returns the capacity of the device in this trial, frames per second.
@@ -99,16 +101,16 @@ impl SimulatedDevice {
 
     /// Ends the trial. The next trial draws other numbers and begins later.
     fn end(&mut self, took_s: f64) {
-        self.trials += 1;
-        self.clock_ns = self.clock_ns.saturating_add((took_s * 1e9) as u64);
+        self.trials = self.trials.wrapping_add(1);
+        self.clock_ns = self.clock_ns.saturating_add(whole(took_s * 1e9));
     }
 
     fn at_rate(&mut self, trial: &Trial, rate_pps: f64) -> Result<TrialResult, TesterError> {
         self.begin(trial)?;
         let line_rate_pps = self.options.line_rate_pps;
         let offered_pps = rate_pps.min(line_rate_pps);
-        let offered = (offered_pps * trial.duration_s).round() as u64;
-        let passed = (self.passed_pps(offered_pps) * trial.duration_s).round() as u64;
+        let offered = whole((offered_pps * trial.duration_s).round());
+        let passed = whole((self.passed_pps(offered_pps) * trial.duration_s).round());
         let load = offered_pps / self.capacity_pps();
         let received = passed.min(offered);
         let mut result = TrialResult::of_counts(
@@ -120,7 +122,7 @@ impl SimulatedDevice {
         );
         result.series.frames = even(trial.duration_s, (offered, received), &result.latency);
         result.started_unix_ns = self.clock_ns;
-        result.scheduled_frames = (rate_pps * trial.duration_s).round() as u64;
+        result.scheduled_frames = whole((rate_pps * trial.duration_s).round());
         result.health.unsent_frames = result.scheduled_frames.saturating_sub(offered);
         result.health.pacing_miss_ratio = 1.0 - offered_pps / rate_pps;
         result.health.realtime = true;
@@ -175,7 +177,7 @@ impl TrafficGenerator for SimulatedDevice {
     fn burst(&mut self, trial: &Trial, frames: u64) -> Result<TrialResult, TesterError> {
         self.begin(trial)?;
         let burst_s = frames as f64 / self.options.line_rate_pps;
-        let passed = (self.passed_pps(self.options.line_rate_pps) * burst_s) as u64;
+        let passed = whole(self.passed_pps(self.options.line_rate_pps) * burst_s);
         let received = passed
             .saturating_add(self.options.buffer_frames)
             .min(frames);
@@ -221,7 +223,7 @@ impl TrafficGenerator for SimulatedDevice {
         let validity = self.judged(trial.offered_rate_pps);
         self.end(restart_s.min(limit_s));
         Ok(Outage {
-            lost_frames: is_back.then(|| (restart_s * trial.offered_rate_pps).round() as u64),
+            lost_frames: is_back.then(|| whole((restart_s * trial.offered_rate_pps).round())),
             gap_s: is_back.then_some(restart_s),
             validity,
         })
@@ -236,7 +238,7 @@ impl TrafficGenerator for SimulatedDevice {
     fn learn(&mut self, trial: &Trial, addresses: u32) -> Result<Validity, TesterError> {
         self.begin(trial)?;
         let part = (self.options.learning_rate / trial.offered_rate_pps).min(1.0);
-        let in_time = (f64::from(addresses) * part).floor() as u32;
+        let in_time = u32::try_from(whole(f64::from(addresses) * part)).unwrap_or(u32::MAX);
         self.learned = self.learned.max(in_time).min(self.options.addresses);
         let validity = self.judged(trial.offered_rate_pps);
         self.end(f64::from(addresses) / trial.offered_rate_pps);

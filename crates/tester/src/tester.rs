@@ -25,7 +25,7 @@ use crate::trial::{Directions, Trial, TrialResult};
 use crate::trial_run::{Senders, TrialProfile};
 
 pub use options::{FrameAccess, Preparation, TesterIdle, TesterOptions};
-pub(crate) use ports::{TesterPort, peer_of};
+pub(crate) use ports::{TesterPort, number_of, peer_of};
 pub(crate) use ready::Ready;
 
 /// Default number of descriptors in a receive ring. It holds 0.4 ms of traffic at 10 million frames per second, so a short stall of the
@@ -84,7 +84,9 @@ impl Tester {
             ));
         }
         let queues: u32 = ports.iter().map(|(_, uri)| u32::from(uri.queues())).sum();
-        let rings = (u32::from(options.receive_ring_size) + u32::from(options.ring_size)) * queues;
+        let of_queue =
+            u32::from(options.receive_ring_size).saturating_add(options.ring_size.into());
+        let rings = of_queue.saturating_mul(queues);
         let port_options = |name: &str, queues: u16| PortOptions {
             rx_queues: queues,
             tx_queues: queues,
@@ -98,7 +100,8 @@ impl Tester {
             .map(|(_, uri)| uri.buffers_kept(data_room))
             .sum();
         begin_clock();
-        let pool = Mempool::new(eal, pool_name, rings + kept + POOL_SPARE, data_room)?;
+        let buffers = rings.saturating_add(kept).saturating_add(POOL_SPARE);
+        let pool = Mempool::new(eal, pool_name, buffers, data_room)?;
         let ports = ports
             .iter()
             .map(|(name, uri)| {
@@ -297,7 +300,7 @@ impl Tester {
                 let sender = trial.directions.sender();
                 sender.is_none_or(|sender| (*port == sender) == trial.reflected)
             });
-            if ports.all(|(_, port)| port.received_frames + port.misdirected_frames > 0) {
+            if ports.all(|(_, port)| port.received_frames > 0 || port.misdirected_frames > 0) {
                 return Ok(true);
             }
             if deadline.has_passed() {
@@ -345,7 +348,7 @@ impl Tester {
     pub(crate) fn paired(&self) -> usize {
         match self.ports.len() {
             1 => 1,
-            ports => ports - ports % 2,
+            ports => ports & !1,
         }
     }
 
@@ -387,8 +390,8 @@ impl Tester {
             .zip(before)
             .map(|(port, before)| {
                 let now = port.port.handle.stats();
-                (now.rx_missed + now.rx_no_buffers)
-                    .saturating_sub(before.rx_missed + before.rx_no_buffers)
+                let drops = |of: &PortStats| of.rx_missed.saturating_add(of.rx_no_buffers);
+                drops(&now).saturating_sub(drops(before))
             })
             .sum()
     }

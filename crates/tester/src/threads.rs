@@ -14,6 +14,7 @@ use quietwire_host::privileges::{self, Capabilities};
 use crate::engine::{self, LoopHealth, Signals, Timetable};
 use crate::error::TesterError;
 use crate::lane::Lane;
+use crate::narrow::whole;
 use crate::tester::TesterOptions;
 use crate::trial::Trial;
 
@@ -32,7 +33,8 @@ pub(crate) fn limit_realtime(busy_s: f64, realtime: bool) {
     if !realtime {
         return;
     }
-    let limit_us = (busy_s.ceil() as u64 + OVERSTAY_S) * 1_000_000;
+    let limit_s = whole(busy_s.ceil()).saturating_add(OVERSTAY_S);
+    let limit_us = limit_s.saturating_mul(1_000_000);
     let set = getrlimit(Resource::RLIMIT_RTTIME)
         .and_then(|(_, hard)| setrlimit(Resource::RLIMIT_RTTIME, limit_us.min(hard), hard));
     if let Err(error) = set {
@@ -53,9 +55,16 @@ pub(crate) fn run_threads<'port>(
     meanwhile: &mut dyn FnMut(),
 ) -> Result<(Vec<Lane<'port>>, Vec<LoopHealth>, bool), TesterError> {
     let threads = options.cpus.len().min(lanes.len());
+    if threads == 0 {
+        return Err(TesterError::Thread(
+            "there is no CPU or no port for it".to_owned(),
+        ));
+    }
     let mut shares: Vec<Vec<Lane<'port>>> = (0..threads).map(|_| Vec::new()).collect();
-    for (index, lane) in lanes.into_iter().enumerate() {
-        shares[index % threads].push(lane);
+    for (thread, lane) in (0..threads).cycle().zip(lanes) {
+        if let Some(share) = shares.get_mut(thread) {
+            share.push(lane);
+        }
     }
     let filter = Filter::new(Task::Packets, seccomp)?;
     let denied_before = seccomp::of_task(Task::Packets).calls;
@@ -106,7 +115,7 @@ fn warn_of_denied_calls(before: u64) {
     if denied.calls > before {
         tracing::warn!(
             "seccomp filters of the tester's threads have denied {} system calls, most recently {} (a bug of the tester, or an attack on it; --seccomp log allows them)",
-            denied.calls - before,
+            denied.calls.saturating_sub(before),
             denied.last.unwrap_or_default()
         );
     }

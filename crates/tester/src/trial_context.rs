@@ -11,8 +11,9 @@ use crate::clock::ticks_per_second;
 use crate::error::TesterError;
 use crate::frame::{Epoch, FrameWriter, Varied, signature_place};
 use crate::lane::{Lane, Rings, Role};
+use crate::narrow::{self, whole};
 use crate::received::{FrameIdentity, Received};
-use crate::tester::{Ready, TesterPort, peer_of};
+use crate::tester::{Ready, TesterPort, number_of, peer_of};
 use crate::tracker::window_for;
 use crate::trial::Trial;
 use crate::trial_run::{Addressing, TrialProfile};
@@ -46,11 +47,13 @@ impl<'a> TrialContext<'a> {
         port: &'a mut TesterPort,
         index: usize,
     ) -> Result<Vec<Lane<'a>>, TesterError> {
-        let queues = port.port.rx.len().min(port.port.tx.len()) as u32;
+        // DPDK numbers queues with 16 bits.
+        let queues = port.port.rx.len().min(port.port.tx.len());
+        let queues = u16::try_from(queues).unwrap_or(u16::MAX);
         if queues == 0 {
             return Err(TesterError::Result(format!("port {index} has no queues")));
         }
-        if queues > self.flows() {
+        if u32::from(queues) > self.flows() {
             return Err(TesterError::BadTrial(format!(
                 "a port has {queues} queues and {} flows (use at least one flow per queue)",
                 self.flows()
@@ -136,10 +139,12 @@ impl<'a> TrialContext<'a> {
         }
     }
 
-    fn received(&self, index: usize, queues: u32) -> Received {
+    fn received(&self, index: usize, queues: u16) -> Received {
         let program = self.ready.and_then(|ready| ready.programs.first());
         let place = program.map_or(signature_place(self.trial.ip), |program| program.place());
-        let flows = tracked_flows(self.flows(), queues) as usize;
+        let load_flows = tracked_flows(self.flows(), queues.into()) as usize;
+        // The last one is the low-rate stream.
+        let flows = load_flows.saturating_add(1);
         let pattern = self.ready.and_then(|ready| ready.pattern.clone());
         let checksums = match program {
             Some(program) => Checksums::new(program.covers().to_vec()),
@@ -147,9 +152,9 @@ impl<'a> TrialContext<'a> {
         };
         let identity = FrameIdentity {
             place,
-            flows: flows + 1,
+            flows,
             source: self.source_of(index),
-            window: window_for(self.flow_rate_pps(), self.ports * (flows + 1)),
+            window: window_for(self.flow_rate_pps(), self.ports.saturating_mul(flows)),
             checksums,
             pattern,
             replayed: self
@@ -157,10 +162,11 @@ impl<'a> TrialContext<'a> {
                 .and_then(|ready| ready.capture.clone())
                 .map(|capture| (capture, peer_of(index, self.paired))),
         };
-        let low_rate_frames = (self.trial.low_rate_pps * self.trial.duration_s).ceil() as usize + 2;
+        let low_rate_frames = whole((self.trial.low_rate_pps * self.trial.duration_s).ceil());
+        let low_rate_frames = low_rate_frames.saturating_add(2);
         Received::new(
             self.epoch,
-            low_rate_frames,
+            narrow::index(low_rate_frames),
             identity,
             self.ports,
             ticks_per_second(),
@@ -168,7 +174,7 @@ impl<'a> TrialContext<'a> {
     }
 
     fn writer(&self, index: usize, share: Share) -> Result<Writer, TesterError> {
-        let port = index as u8;
+        let port = number_of(index);
         if let Some(capture) = self.ready.and_then(|ready| ready.capture.clone()) {
             return Ok(Writer::Replayed(Replayed::new(capture)));
         }
@@ -182,7 +188,7 @@ impl<'a> TrialContext<'a> {
         }
         let peer = peer_of(index, self.paired);
         // A port that only receives still sends its learning frames.
-        let writer = FrameWriter::new(self.trial, port, peer as u8, share)
+        let writer = FrameWriter::new(self.trial, port, number_of(peer), share)
             .map_err(|error| TesterError::BadTrial(error.to_string()))?;
         let sends = self.profile.senders.has(index);
         let writer = match self.profile.addressing {

@@ -12,15 +12,16 @@ use quietwire_dpdk::{PortStats, cycles};
 
 use crate::account::PortTotals;
 use crate::assemble::{LaneResult, assemble};
-use crate::clock::{ClockCheck, ticks_per_second};
+use crate::clock::{ClockCheck, ticks_of_s, ticks_per_second};
 use crate::engine::{self, Leave, LoopHealth, Signals, Timetable};
 use crate::error::TesterError;
 use crate::frame::Epoch;
 use crate::judge::{Limits, judge};
 use crate::lane::Lane;
 use crate::latency::{Samples, Scale};
+use crate::narrow::{index, whole};
 use crate::pacer::{Pace, dealt};
-use crate::tester::{FrameAccess, Ready, Tester, TesterIdle, TesterOptions};
+use crate::tester::{FrameAccess, Ready, Tester, TesterIdle, TesterOptions, number_of};
 use crate::threads::{guard_realtime, run_threads};
 use crate::time_stamps::{Stream, TIMES_MAX, TrialStart};
 use crate::trial::{PortResult, Trial, TrialResult};
@@ -71,7 +72,7 @@ impl Tester {
     ) -> Result<TrialRun, TesterError> {
         self.check(trial)?;
         self.prepare_traffic(trial)?;
-        self.trials += 1;
+        self.trials = self.trials.wrapping_add(1);
         let epoch = Epoch::of_trial(self.trials);
         let before: Vec<PortStats> = self
             .ports
@@ -82,8 +83,9 @@ impl Tester {
         let lead_s = preparation.lead_s(trial);
         guard_realtime(trial, lead_s, self.options.realtime_priority.is_some());
 
-        let until_start = Duration::from_secs_f64(lead_s + preparation.settle_s + trial.warm_up_s);
-        let started = unix_time() + until_start;
+        let until_start_s = lead_s + preparation.settle_s + trial.warm_up_s;
+        let until_start = Duration::try_from_secs_f64(until_start_s).unwrap_or(Duration::MAX);
+        let started = unix_time().saturating_add(until_start);
         let times = Timetable {
             // A thread knows only the frames of its own ports.
             ends_when_complete: self.ends_when_complete && self.options.cpus.len() == 1,
@@ -231,7 +233,7 @@ impl Tester {
         let senders = lanes.iter().filter(|lane| !lane.low_rate_ticks.is_empty());
         let streams: Vec<Stream<'_>> = senders
             .map(|lane| Stream {
-                port: lane.port as u8,
+                port: number_of(lane.port),
                 sent: &lane.low_rate_ticks,
             })
             .collect();
@@ -284,11 +286,16 @@ fn totals(
     let accepted = result.offered_frames.saturating_sub(result.refused_frames);
     PortTotals {
         sent_frames,
-        sent_before_frames: (sent_frames + send_error_frames).saturating_sub(accepted),
+        sent_before_frames: sent_frames
+            .saturating_add(send_error_frames)
+            .saturating_sub(accepted),
         received_frames,
         received_before_frames: received_frames.saturating_sub(counted),
         send_error_frames,
-        receive_drop_frames: grown(|stats| stats.rx_missed + stats.rx_no_buffers + stats.rx_errors),
+        receive_drop_frames: grown(|stats| {
+            let drops = stats.rx_missed.saturating_add(stats.rx_no_buffers);
+            drops.saturating_add(stats.rx_errors)
+        }),
     }
 }
 
@@ -314,13 +321,13 @@ fn set_watch(
     times: &Timetable,
     armed: &Arc<AtomicBool>,
 ) -> Vec<Arc<Pulse>> {
-    let ticks = |seconds: f64| (seconds * times.ticks_per_second as f64) as u64;
+    let ticks = |seconds: f64| ticks_of_s(seconds, times.ticks_per_second);
     let mut pulses = Vec::new();
     for lane in lanes {
         match watch {
             Watch::Nothing => {}
             Watch::Losses { from_s, length_s } => {
-                let origin = times.start + ticks(from_s);
+                let origin = times.start.saturating_add(ticks(from_s));
                 let slices = Slices::new(origin, ticks(length_s), times.ticks_per_second);
                 lane.slices = Some(slices.clone());
                 lane.received.times.slices = Some(slices);
@@ -346,8 +353,8 @@ fn low_rate_pps(trial: &Trial, pace: Pace) -> f64 {
 
 /// Returns an upper bound of the frames of a low-rate stream that a file of time stamps has space for.
 fn low_rate_frames_max(trial: &Trial) -> usize {
-    let scheduled = (trial.low_rate_pps * trial.duration_s).ceil() as u64 + 2;
-    scheduled.min(TIMES_MAX) as usize
+    let scheduled = whole((trial.low_rate_pps * trial.duration_s).ceil()).saturating_add(2);
+    index(scheduled.min(TIMES_MAX))
 }
 
 fn timetable(
@@ -365,24 +372,26 @@ fn timetable(
         TesterIdle::Sleep => Leave::BetweenBursts,
     };
     let ticks_per_second = ticks_per_second();
-    let ticks = |seconds: f64| (seconds * ticks_per_second as f64) as u64;
-    let learning_end = cycles::now() + ticks(preparation.lead_s(trial));
-    let warm_up_start = learning_end + ticks(preparation.settle_s);
-    let start = warm_up_start + ticks(trial.warm_up_s);
+    let after =
+        |tick: u64, seconds: f64| tick.saturating_add(ticks_of_s(seconds, ticks_per_second));
+    let learning_end = after(cycles::now(), preparation.lead_s(trial));
+    let warm_up_start = after(learning_end, preparation.settle_s);
+    let start = after(warm_up_start, trial.warm_up_s);
     let (end, limit, ends_with_frames) = match profile.pace {
         // For a number of frames, the duration is the time limit.
-        Pace::Burst(_) => (start, start + ticks(trial.duration_s), true),
+        Pace::Burst(_) => (start, after(start, trial.duration_s), true),
         Pace::Spread { frames, rate_pps } => (
-            start + ticks(frames as f64 / rate_pps),
-            start + ticks(trial.duration_s),
+            after(start, frames as f64 / rate_pps),
+            after(start, trial.duration_s),
             true,
         ),
         Pace::Rate(_) | Pace::Unpaced | Pace::Step { .. } => {
-            let end = start + ticks(trial.duration_s);
-            (end, end + engine::grace(ticks_per_second), false)
+            let end = after(start, trial.duration_s);
+            let grace = engine::grace(ticks_per_second);
+            (end, end.saturating_add(grace), false)
         }
     };
-    let drain = ticks(trial.drain_s);
+    let drain = ticks_of_s(trial.drain_s, ticks_per_second);
     Timetable {
         epoch,
         pace: profile.pace,
@@ -397,7 +406,7 @@ fn timetable(
         end,
         limit,
         drain,
-        drain_end: drain + if ends_with_frames { limit } else { end },
+        drain_end: drain.saturating_add(if ends_with_frames { limit } else { end }),
         ends_with_frames,
         ends_when_complete: false,
         leave,

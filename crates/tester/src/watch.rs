@@ -4,6 +4,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use crate::clock::ticks_of_us;
+use crate::narrow::index;
+
 /// Largest number of slices. It bounds the memory for long times.
 const SLICES_MAX: u64 = 100_000;
 /// Shortest slice, microseconds.
@@ -22,13 +25,14 @@ pub(crate) struct Slices {
 impl Slices {
     /// Creates slices over `length` ticks from `origin` on. Each is 0.1 ms long, or a hundred-thousandth of `length` if that is longer.
     pub(crate) fn new(origin: u64, length: u64, ticks_per_second: u64) -> Self {
-        let shortest = ticks_per_second / 1_000_000 * SLICE_US_MIN;
+        let shortest = ticks_of_us(SLICE_US_MIN, ticks_per_second);
         let width = length.div_ceil(SLICES_MAX).max(shortest).max(1);
+        // An additional slice counts the frames that a late tester sends after the end.
+        let slices = length.div_ceil(width).saturating_add(1);
         Self {
             origin,
             width,
-            // An additional slice counts the frames that a late tester sends after the end.
-            counts: vec![0; length.div_ceil(width) as usize + 1].into_boxed_slice(),
+            counts: vec![0; index(slices)].into_boxed_slice(),
         }
     }
 
@@ -38,10 +42,12 @@ impl Slices {
         let Some(since) = tick.checked_sub(self.origin) else {
             return;
         };
-        let last = self.counts.len() - 1;
-        let slice = ((since / self.width) as usize).min(last);
+        let last = self.counts.len().saturating_sub(1);
+        // The width is at least 1.
+        let slice = since.checked_div(self.width).map_or(0, index).min(last);
         if let Some(count) = self.counts.get_mut(slice) {
-            *count = count.saturating_add(frames as u32);
+            let frames = u32::try_from(frames).unwrap_or(u32::MAX);
+            *count = count.saturating_add(frames);
         }
     }
 
@@ -49,7 +55,8 @@ impl Slices {
     pub(crate) fn take_back(&mut self, frames: u64) {
         let last = self.counts.iter_mut().rev().find(|count| **count > 0);
         if let Some(count) = last {
-            *count = count.saturating_sub(frames as u32);
+            let frames = u32::try_from(frames).unwrap_or(u32::MAX);
+            *count = count.saturating_sub(frames);
         }
     }
 
@@ -74,7 +81,7 @@ pub(crate) fn last_loss(sent: &Slices, came: &Slices) -> Option<u64> {
     match (0..=end).rev().find(|slice| lost(*slice)) {
         None => Some(0),
         Some(slice) if slice == end => None,
-        Some(slice) => Some((slice as u64 + 1) * sent.width),
+        Some(slice) => Some((slice as u64).saturating_add(1).saturating_mul(sent.width)),
     }
 }
 
@@ -110,7 +117,7 @@ impl Arrivals {
     #[inline(always)]
     pub(crate) fn came(&mut self, now: u64) {
         if self.last > 0 && self.armed.load(Ordering::Relaxed) {
-            let longest = self.silence.map_or(0, |(from, to)| to - from);
+            let longest = self.silence().unwrap_or(0);
             if now.saturating_sub(self.last) > longest {
                 self.silence = Some((self.last, now));
             }
@@ -121,7 +128,7 @@ impl Arrivals {
 
     /// Returns the longest time without a frame, ticks.
     pub(crate) fn silence(&self) -> Option<u64> {
-        self.silence.map(|(from, to)| to - from)
+        self.silence.map(|(from, to)| to.saturating_sub(from))
     }
 }
 

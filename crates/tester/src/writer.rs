@@ -9,6 +9,7 @@ use std::sync::Arc;
 use quietwire_dpdk::Burst;
 
 use crate::frame::{Epoch, FrameWriter, Signature, next_number};
+use crate::narrow::{low_u16, low_u32};
 use crate::traffic::{Capture, Program, TRACKED_MAX};
 
 pub(crate) use share::Share;
@@ -126,7 +127,8 @@ impl Replayed {
             let Some(octets) = self.capture.frame(self.next) else {
                 return;
             };
-            let Some(place) = frame.octets(octets.len() as u16) else {
+            // No frame of a capture is longer than 9000 octets.
+            let Some(place) = frame.octets(low_u16(octets.len() as u64)) else {
                 return;
             };
             place.copy_from_slice(octets);
@@ -137,8 +139,8 @@ impl Replayed {
     /// Advances to the next frame.
     #[inline(always)]
     fn advance(&mut self) {
-        self.number += 1;
-        self.next += 1;
+        self.number = self.number.wrapping_add(1);
+        self.next = self.next.wrapping_add(1);
         if self.next == self.capture.frames() {
             self.next = 0;
         }
@@ -165,12 +167,14 @@ pub(crate) struct Described {
 
 /// Returns the number of flows of a port with individual sequence numbers if `lanes` lanes share the port. No two lanes share a sequence.
 pub(crate) fn tracked_flows(flows: u32, lanes: u32) -> u32 {
-    flows.min(TRACKED_MAX - TRACKED_MAX % lanes.max(1))
+    let beyond = TRACKED_MAX.checked_rem(lanes).unwrap_or(0);
+    flows.min(TRACKED_MAX.saturating_sub(beyond))
 }
 
 impl Described {
     pub(crate) fn new(program: Arc<Program>, port: u8, share: Share) -> Self {
         let flows = program.flows();
+        let (first, lanes) = (u32::from(share.index), u32::from(share.of));
         Self {
             id: next_number(),
             port,
@@ -178,9 +182,9 @@ impl Described {
             epoch: Epoch::default(),
             position: 0,
             number: 0,
-            next: share.index,
-            sequences: vec![0; tracked_flows(flows, share.of) as usize].into_boxed_slice(),
-            learning_left: flows.saturating_sub(share.index).div_ceil(share.of),
+            next: first,
+            sequences: vec![0; tracked_flows(flows, lanes) as usize].into_boxed_slice(),
+            learning_left: flows.saturating_sub(first).div_ceil(lanes.max(1)),
             low_rate_written: 0,
             program,
         }
@@ -191,7 +195,7 @@ impl Described {
         self.position = 0;
         self.number = 0;
         self.low_rate_written = 0;
-        self.next = self.share.index;
+        self.next = u32::from(self.share.index);
         self.sequences.fill(0);
     }
 
@@ -205,21 +209,21 @@ impl Described {
             let signature = Signature {
                 epoch: self.epoch,
                 port: self.port,
-                flow: self.sequences.len() as u16,
-                sequence: self.low_rate_written as u32,
+                flow: low_u16(self.sequences.len() as u64),
+                sequence: low_u32(self.low_rate_written),
                 tick,
             };
-            let flow = self.share.index;
+            let flow = u32::from(self.share.index);
             self.program.write(self.position, flow, signature, octets);
-            self.low_rate_written += 1;
-            self.number += 1;
+            self.low_rate_written = self.low_rate_written.wrapping_add(1);
+            self.number = self.number.wrapping_add(1);
             self.advance_size();
         });
     }
 
     #[inline(always)]
     fn advance_size(&mut self) {
-        self.position += 1;
+        self.position = self.position.wrapping_add(1);
         if self.position >= self.program.sequence_length() {
             self.position = 0;
         }
@@ -255,11 +259,14 @@ impl Described {
             return drawn;
         }
         // A lane uses its own flow next to the one drawn.
-        let flow = drawn - drawn % self.share.of + self.share.index;
+        let (first, lanes) = (u32::from(self.share.index), u32::from(self.share.of));
+        let other = drawn.checked_rem(lanes).unwrap_or(0);
+        // Flows have numbers of 20 bits.
+        let flow = drawn.wrapping_sub(other).wrapping_add(first);
         if flow < self.program.flows() {
             flow
         } else {
-            self.share.index
+            first
         }
     }
 
@@ -273,22 +280,23 @@ impl Described {
     /// Returns the signature of the next frame, which belongs to a flow, and counts it in its flow.
     #[inline(always)]
     fn next_signature(&mut self, flow: u32, tick: u64) -> Signature {
-        let count = self.sequences.len() as u32;
+        let count = low_u32(self.sequences.len() as u64);
         let tracked = if flow < count {
             flow
         } else {
-            flow % count.max(1)
+            flow.checked_rem(count).unwrap_or(0)
         };
         let sequence = self.sequences.get_mut(tracked as usize);
         let number = sequence.map_or(0, |sequence| {
-            *sequence += 1;
-            *sequence - 1
+            let number = *sequence;
+            *sequence = number.wrapping_add(1);
+            number
         });
         Signature {
             epoch: self.epoch,
             port: self.port,
-            flow: tracked as u16,
-            sequence: number as u32,
+            flow: low_u16(u64::from(tracked)),
+            sequence: low_u32(number),
             tick,
         }
     }
@@ -296,10 +304,11 @@ impl Described {
     /// Advances to the next frame.
     #[inline(always)]
     fn advance(&mut self) {
-        self.number += 1;
-        self.next += self.share.of;
+        self.number = self.number.wrapping_add(1);
+        // Flows have numbers of 20 bits.
+        self.next = self.next.wrapping_add(u32::from(self.share.of));
         if self.next >= self.program.flows() {
-            self.next = self.share.index;
+            self.next = u32::from(self.share.index);
         }
         self.advance_size();
     }

@@ -20,7 +20,8 @@ pub(crate) const SIGNATURE: usize = 18;
 /// Length of the FCS, octets. Frame sizes include it, buffers do not.
 const FCS: u16 = 4;
 const ETHERNET: usize = 14;
-const IPV6_HEADER: usize = 40;
+/// Octets of a frame with FCS that are not payload of its IPv6 packet: Ethernet header, IPv6 header, FCS.
+const AROUND_IPV6_PAYLOAD: u16 = 14 + 40 + FCS;
 
 /// UDP source port of flow 0.
 pub(crate) const UDP_SOURCE_FIRST: u16 = 1024;
@@ -89,11 +90,11 @@ impl Template {
             IpVersion::V6 => ([18..20, 22..38, 56..60], 38..54),
         };
         Ok(Self {
-            length: size - FCS,
+            length: size.saturating_sub(FCS),
             octets,
             first_network: u32::from(port % 2) * DESTINATIONS_MAX,
             header_sum: sum_of(&[14..24, 26..30]),
-            udp_sum: sum_of(&udp) + protocol,
+            udp_sum: sum_of(&udp).saturating_add(protocol),
             destination_sum: sum_of(&[destination]),
         })
     }
@@ -108,7 +109,7 @@ impl Template {
     /// the signature.
     #[inline(always)]
     pub(crate) fn udp_sum(&self) -> u64 {
-        self.udp_sum + self.destination_sum
+        self.udp_sum.wrapping_add(self.destination_sum)
     }
 
     /// Writes the destination network, if one was drawn, and the checksums that depend on it and on `varied`, the sum of the source port
@@ -120,34 +121,36 @@ impl Template {
         network: Option<u32>,
         varied: u64,
     ) {
-        let network = network.map(|network| self.first_network + network);
-        let mut total = self.udp_sum + varied;
+        // Below 2^22.
+        let network = network.map(|network| self.first_network.wrapping_add(network));
+        // Sums of words of up to 32 bits, of a head of 80 octets.
+        let total = self.udp_sum.wrapping_add(varied);
         if N == IPV6 {
-            if let Some(network) = network {
+            let sum = if let Some(network) = network {
                 let [a, b, c, d] = network.to_be_bytes();
                 let [p, q] = DESTINATION_PREFIX.to_be_bytes();
                 head[38..46].copy_from_slice(&[p, q, a, b, c, d, 0, 0]);
                 // The template holds the remaining octets, `::1`.
-                total += u64::from(u16::from_ne_bytes([p, q]))
-                    + u64::from(u32::from_ne_bytes([a, b, c, d]))
-                    + u64::from(u16::from_ne_bytes([0, 1]));
+                u64::from(u16::from_ne_bytes([p, q]))
+                    .wrapping_add(u64::from(u32::from_ne_bytes([a, b, c, d])))
+                    .wrapping_add(u64::from(u16::from_ne_bytes([0, 1])))
             } else {
-                total += self.destination_sum;
-            }
-            head[60..62].copy_from_slice(&udp_checksum(total));
+                self.destination_sum
+            };
+            head[60..62].copy_from_slice(&udp_checksum(total.wrapping_add(sum)));
         } else {
-            if let Some(network) = network {
-                let destination = FIRST_DESTINATION + (network << 8) + 1;
+            let sum = if let Some(network) = network {
+                let destination = FIRST_DESTINATION.wrapping_add((network << 8) | 1);
                 let octets = destination.to_be_bytes();
                 head[30..34].copy_from_slice(&octets);
                 let sum = u64::from(u32::from_ne_bytes(octets));
-                let checksum = !fold_sum(self.header_sum + sum);
+                let checksum = !fold_sum(self.header_sum.wrapping_add(sum));
                 head[24..26].copy_from_slice(&checksum.to_ne_bytes());
-                total += sum;
+                sum
             } else {
-                total += self.destination_sum;
-            }
-            head[40..42].copy_from_slice(&udp_checksum(total));
+                self.destination_sum
+            };
+            head[40..42].copy_from_slice(&udp_checksum(total.wrapping_add(sum)));
         }
     }
 }
@@ -184,7 +187,7 @@ fn write_ipv4(frame: &mut [u8], size: u16, port: u8, peer: u8) -> Result<(), Bui
 fn write_ipv6(frame: &mut [u8], size: u16, port: u8, peer: u8) -> Result<(), BuildError> {
     let address = |of: u8| Ipv6Addr::new(0x2001, 2, 0, u16::from(of), 0, 0, 0, 1).octets();
     let mut packet = [0; IPV6 - ETHERNET];
-    let length = size.saturating_sub(FCS + (ETHERNET + IPV6_HEADER) as u16);
+    let length = size.saturating_sub(AROUND_IPV6_PAYLOAD);
     let [high, low] = length.to_be_bytes();
     packet[0] = 0x60;
     packet[4..8].copy_from_slice(&[high, low, IpProtocol::UDP.0, 64]);

@@ -7,10 +7,13 @@ use quietwire_memory::Span;
 
 use super::head::{IPV4, IPV6, Template, udp_checksum};
 use super::{Cursor, FrameWriter, Signature, UDP_SOURCE_FIRST, Varied};
+use crate::narrow::low_u32;
 use crate::trial::IpVersion;
 
 /// Bits of a mark that number the template of a writer.
 const TEMPLATE_BITS: u32 = 8;
+/// Mask of those bits.
+const TEMPLATE_MASK: u64 = (1 << TEMPLATE_BITS) - 1;
 /// Octets from the UDP checksum to the end of a head.
 const TAIL: usize = 20;
 
@@ -46,18 +49,21 @@ impl Row {
     #[inline(always)]
     fn write<const N: usize>(&self, cursor: &Cursor, octets: Span<'_>, tick: u64) {
         let source = cursor.flow.wrapping_add(UDP_SOURCE_FIRST).to_be_bytes();
-        octets.write_at(N - TAIL - 6, source);
-        write_tail::<N>(octets, self.first(cursor), cursor.sequence as u32, tick);
+        octets.write_at(const { N - TAIL - 6 }, source);
+        let sequence = low_u32(cursor.sequence);
+        write_tail::<N>(octets, self.first(cursor), sequence, tick);
     }
 
     /// Returns the eight octets of the next frame that begin with the UDP checksum, in little-endian order.
     #[inline(always)]
     fn first(&self, cursor: &Cursor) -> u64 {
         let source = cursor.flow.wrapping_add(UDP_SOURCE_FIRST).to_be_bytes();
-        let sum = self.sum
-            + u64::from(u16::from_ne_bytes(source))
-            + u64::from(cursor.flow.to_le())
-            + u64::from((cursor.sequence as u32).to_le());
+        // Words of up to 32 bits.
+        let sum = self
+            .sum
+            .wrapping_add(u64::from(u16::from_ne_bytes(source)))
+            .wrapping_add(u64::from(cursor.flow.to_le()))
+            .wrapping_add(u64::from(low_u32(cursor.sequence).to_le()));
         let checksum = u64::from(u16::from_le_bytes(udp_checksum(sum)));
         checksum | self.identity | (u64::from(cursor.flow) << 48)
     }
@@ -72,11 +78,11 @@ impl Row {
     #[inline(always)]
     fn advance(&self, cursor: &mut Cursor) {
         let (first, distance, end) = self.flows;
-        cursor.written += 1;
+        cursor.written = cursor.written.wrapping_add(1);
         cursor.flow = cursor.flow.saturating_add(distance);
         if cursor.flow >= end {
             cursor.flow = first;
-            cursor.sequence += 1;
+            cursor.sequence = cursor.sequence.wrapping_add(1);
         }
     }
 
@@ -105,7 +111,8 @@ impl<'row, const N: usize> Heads<'row, N> {
     fn new(row: &'row Row, template: &Template, length: usize, tick: u64) -> Option<Self> {
         let mut octets = *template.head::<N>()?;
         let source = row.flows.0.wrapping_add(UDP_SOURCE_FIRST);
-        octets[N - TAIL - 6..N - TAIL - 4].copy_from_slice(&source.to_be_bytes());
+        octets[const { N - TAIL - 6 }..const { N - TAIL - 4 }]
+            .copy_from_slice(&source.to_be_bytes());
         Some(Self {
             row,
             octets,
@@ -161,7 +168,7 @@ impl<'row, const N: usize> Heads<'row, N> {
         most: usize,
         cursor: &mut Cursor,
     ) -> usize {
-        let (mut first, mut sequence) = (self.row.first(cursor), cursor.sequence as u32);
+        let (mut first, mut sequence) = (self.row.first(cursor), low_u32(cursor.sequence));
         let filled = slots.fill_each(
             most,
             self.length,
@@ -176,8 +183,8 @@ impl<'row, const N: usize> Heads<'row, N> {
                 true
             },
         );
-        cursor.written += filled as u64;
-        cursor.sequence += filled as u64;
+        cursor.written = cursor.written.wrapping_add(filled as u64);
+        cursor.sequence = cursor.sequence.wrapping_add(filled as u64);
         filled
     }
 }
@@ -186,10 +193,10 @@ impl<'row, const N: usize> Heads<'row, N> {
 #[inline(always)]
 fn write_tail<const N: usize>(octets: Span<'_>, first: u64, sequence: u32, tick: u64) {
     let second = u64::from(sequence) | (tick << 32);
-    let last = (tick >> 32) as u32;
-    octets.write_at(N - TAIL, first.to_le_bytes());
-    octets.write_at(N - TAIL + 8, second.to_le_bytes());
-    octets.write_at(N - TAIL + 16, last.to_le_bytes());
+    let last = low_u32(tick >> 32);
+    octets.write_at(const { N - TAIL }, first.to_le_bytes());
+    octets.write_at(const { N - TAIL + 8 }, second.to_le_bytes());
+    octets.write_at(const { N - TAIL + 16 }, last.to_le_bytes());
 }
 
 /// Returns what [`Row::first`] is for the frame after that of a sequence number in the same flow.
@@ -201,9 +208,9 @@ fn following(first: u64, sequence: u32) -> u64 {
     if sequence == u32::MAX {
         first
     } else if first & 0xffff == 1 {
-        first + 0xfffe
+        first.wrapping_add(0xfffe)
     } else {
-        first - 1
+        first.wrapping_sub(1)
     }
 }
 
@@ -235,7 +242,7 @@ impl FrameWriter {
     /// Returns the mark of a buffer with the template at a position of the size pattern.
     #[inline(always)]
     fn mark(&self, position: usize) -> u32 {
-        (self.number << TEMPLATE_BITS) | (position as u32 & ((1 << TEMPLATE_BITS) - 1))
+        (self.number << TEMPLATE_BITS) | low_u32(position as u64 & TEMPLATE_MASK)
     }
 
     /// Makes a buffer of our own one of this writer: zeros behind the heads, and the mark of the template that is written next.
@@ -270,9 +277,9 @@ impl FrameWriter {
             mark: self.mark(0),
             ip: self.ip,
             length: usize::from(template.length),
-            sum: template.udp_sum() + signature.sum(),
+            sum: template.udp_sum().wrapping_add(signature.sum()),
             identity: u64::from_le_bytes([0, 0, m, n, epoch, port, 0, 0]),
-            flows: (self.share.index as u16, self.share.of as u16, self.flows),
+            flows: (self.share.index, self.share.of, self.flows),
         })
     }
 
@@ -295,21 +302,21 @@ impl FrameWriter {
             }
         }
         let source = cursor.flow.wrapping_add(UDP_SOURCE_FIRST).to_be_bytes();
-        octets.write_at(N - TAIL - 6, source);
+        octets.write_at(const { N - TAIL - 6 }, source);
         let signature = Signature {
             epoch: self.epoch,
             port: self.port,
             flow: cursor.flow,
-            sequence: cursor.sequence as u32,
+            sequence: low_u32(cursor.sequence),
             tick,
         };
-        let varied = u64::from(u16::from_ne_bytes(source)) + signature.sum();
-        let [a, b] = udp_checksum(template.udp_sum() + varied);
+        let varied = u64::from(u16::from_ne_bytes(source)).wrapping_add(signature.sum());
+        let [a, b] = udp_checksum(template.udp_sum().wrapping_add(varied));
         let (magic, numbers, tick) = signature.parts();
         let [m, n] = magic;
-        octets.write_at(N - TAIL, [a, b, m, n]);
-        octets.write_at(N - TAIL + 4, numbers);
-        octets.write_at(N - TAIL + 12, tick);
+        octets.write_at(const { N - TAIL }, [a, b, m, n]);
+        octets.write_at(const { N - TAIL + 4 }, numbers);
+        octets.write_at(const { N - TAIL + 12 }, tick);
     }
 
     #[inline(always)]

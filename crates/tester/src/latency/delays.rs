@@ -4,7 +4,10 @@
 //! A frame is paired with the one sent before it in its flow, whichever arrives first. If one of the two is lost, there is no value: no
 //! pair spans a gap. Of duplicates, the first undamaged copy within the window counts.
 
+use std::num::NonZeroU64;
+
 use super::signed::SignedRecorder;
+use crate::narrow::index;
 use crate::tracker::{Arrival, Tracked, WINDOW_MIN};
 
 /// Delays kept over all flows if there are too many flows for full windows.
@@ -25,15 +28,15 @@ pub(crate) struct Delays {
 
 impl Delays {
     pub(crate) fn new(flows: usize) -> Self {
-        let flows = flows.max(1) as u64;
+        let flows = NonZeroU64::new(flows as u64).unwrap_or(NonZeroU64::MIN);
         let share = (KEPT_MAX / flows).clamp(KEPT_MIN, WINDOW_MIN);
         // Rounded down to a power of two.
-        Self::with_window(flows, 1 << share.ilog2())
+        Self::with_window(flows.get(), 1 << share.ilog2())
     }
 
     fn with_window(flows: u64, window: u64) -> Self {
         Self {
-            kept: vec![0; (flows * window) as usize].into_boxed_slice(),
+            kept: vec![0; index(flows.saturating_mul(window))].into_boxed_slice(),
             window,
             ipdv: SignedRecorder::default(),
         }
@@ -56,8 +59,10 @@ impl Delays {
         }
         let newest = tracker.newest();
         let mut even = 0;
-        if newest > 0 && tracker.holds(newest - 1) {
-            let difference = self.at(flow, newest - 1).map_or(0, |last| {
+        if let Some(before) = newest.checked_sub(1)
+            && tracker.holds(before)
+        {
+            let difference = self.at(flow, before).map_or(0, |last| {
                 delay_ns.cast_signed().wrapping_sub(last.cast_signed())
             });
             if difference == 0 {
@@ -74,15 +79,17 @@ impl Delays {
     /// `count` differences of zero for [`Self::record_even`].
     #[inline(always)]
     pub(crate) fn record_row(&mut self, flow: usize, first: u64, count: u64, delay_ns: u64) {
-        let end = first + count;
-        let mut next = end - count.min(self.window);
+        let end = first.wrapping_add(count);
+        let mut next = end.wrapping_sub(count.min(self.window));
         while next < end {
             let at = self.place(flow, next);
-            let part = (self.window - (next & (self.window - 1))).min(end - next);
-            if let Some(kept) = self.kept.get_mut(at..at + part as usize) {
+            // To the end of the window, where its places begin again, or of the row.
+            let to_end = self.window.wrapping_sub(self.in_window(next));
+            let part = to_end.min(end.wrapping_sub(next));
+            if let Some(kept) = self.kept.get_mut(at..at.wrapping_add(index(part))) {
                 kept.fill(delay_ns);
             }
-            next += part;
+            next = next.wrapping_add(part);
         }
     }
 
@@ -97,28 +104,39 @@ impl Delays {
     #[cold]
     fn record_late(&mut self, flow: usize, tracker: Tracked<'_>, sequence: u32, delay_ns: u64) {
         let sequence = tracker.full(sequence);
-        let oldest = (tracker.newest() + 1).saturating_sub(self.window);
+        let oldest = tracker.newest().saturating_add(1);
+        let oldest = oldest.saturating_sub(self.window);
         if sequence < oldest || !tracker.holds(sequence) {
             return;
         }
         self.keep(flow, sequence, delay_ns);
-        if sequence > oldest && tracker.holds(sequence - 1) {
-            self.record_pair(flow, sequence - 1);
+        let before = sequence.checked_sub(1);
+        if let Some(before) = before.filter(|it| *it >= oldest && tracker.holds(*it)) {
+            self.record_pair(flow, before);
         }
-        if tracker.holds(sequence + 1) {
+        if tracker.holds(sequence.saturating_add(1)) {
             self.record_pair(flow, sequence);
         }
     }
 
     fn record_pair(&mut self, flow: usize, first: u64) {
-        if let (Some(one), Some(two)) = (self.at(flow, first), self.at(flow, first + 1)) {
-            self.ipdv.record(two.cast_signed() - one.cast_signed(), 1);
+        let second = first.saturating_add(1);
+        if let (Some(one), Some(two)) = (self.at(flow, first), self.at(flow, second)) {
+            let difference = two.cast_signed().wrapping_sub(one.cast_signed());
+            self.ipdv.record(difference, 1);
         }
+    }
+
+    /// Returns the place of a sequence number in the window of its flow.
+    #[inline(always)]
+    fn in_window(&self, sequence: u64) -> u64 {
+        sequence & self.window.wrapping_sub(1)
     }
 
     #[inline(always)]
     fn place(&self, flow: usize, sequence: u64) -> usize {
-        flow * self.window as usize + (sequence & (self.window - 1)) as usize
+        flow.wrapping_mul(index(self.window))
+            .wrapping_add(index(self.in_window(sequence)))
     }
 
     #[inline(always)]

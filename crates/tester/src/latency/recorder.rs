@@ -2,6 +2,7 @@
 //! A histogram with constant relative precision, cheap enough to record every frame.
 
 use super::summary::bears_percentile;
+use crate::narrow::{index, whole};
 
 /// Bits of precision: values are accurate to one part in 1024, three significant digits. The buckets are those of an HdrHistogram with
 /// three digits.
@@ -36,8 +37,9 @@ impl Default for Recorder {
 
 #[inline(always)]
 pub(super) const fn bucket(value: u64) -> usize {
-    let shift = (u64::BITS - value.leading_zeros()).saturating_sub(PRECISION_BITS + 1) as u64;
-    ((shift << PRECISION_BITS) + (value >> shift)) as usize
+    let bits = u64::BITS.wrapping_sub(value.leading_zeros());
+    let shift = bits.saturating_sub(PRECISION_BITS + 1) as u64;
+    index((shift << PRECISION_BITS).wrapping_add(value >> shift))
 }
 
 /// Returns the smallest value of a bucket, and the number of values that the bucket covers.
@@ -45,7 +47,8 @@ pub(super) fn bounds(bucket: usize) -> (u64, u64) {
     let bucket = bucket as u64;
     // Each of the first 2048 buckets covers one value.
     let shift = (bucket >> PRECISION_BITS).saturating_sub(1);
-    ((bucket - (shift << PRECISION_BITS)) << shift, 1 << shift)
+    let low = bucket.saturating_sub(shift << PRECISION_BITS) << shift;
+    (low, 1 << shift)
 }
 
 impl Recorder {
@@ -54,12 +57,14 @@ impl Recorder {
     pub(crate) fn record(&mut self, value: u64, count: u64) {
         let value = value.min(VALUE_MAX);
         if let Some(slot) = self.counts.get_mut(bucket(value)) {
-            *slot += count;
+            *slot = slot.wrapping_add(count);
         }
         self.min = self.min.min(value);
         self.max = self.max.max(value);
-        self.sum += u128::from(value) * u128::from(count);
-        self.samples += count;
+        // Below 2^104.
+        let sum = u128::from(value).wrapping_mul(u128::from(count));
+        self.sum = self.sum.wrapping_add(sum);
+        self.samples = self.samples.wrapping_add(count);
     }
 
     /// Adds the values of another recorder.
@@ -80,7 +85,7 @@ impl Recorder {
             if let Some(slot) = self.counts.get_mut(*index) {
                 *slot = slot.saturating_add(*count);
             }
-            let sum = u128::from(bounds(*index).0) * u128::from(*count);
+            let sum = u128::from(bounds(*index).0).saturating_mul(u128::from(*count));
             self.sum = self.sum.saturating_add(sum);
             self.samples = self.samples.saturating_add(*count);
         }
@@ -99,11 +104,12 @@ impl Recorder {
         }
         for (index, count) in self.occupied() {
             let (low, width) = bounds(index);
-            let middle = (low + width / 2).clamp(self.min, self.max);
-            above.record(middle - self.min, count);
+            let middle = low.saturating_add(width / 2).clamp(self.min, self.max);
+            above.record(middle.saturating_sub(self.min), count);
         }
-        above.set_ends(0, self.max - self.min);
-        above.sum = self.sum - u128::from(self.min) * u128::from(self.samples);
+        above.set_ends(0, self.max.saturating_sub(self.min));
+        let least = u128::from(self.min).saturating_mul(u128::from(self.samples));
+        above.sum = self.sum.saturating_sub(least);
         above
     }
 
@@ -169,7 +175,8 @@ impl Recorder {
             passed = count.saturating_add(passed);
             if passed >= rank {
                 let (low, width) = bounds(index);
-                return (low + width - 1).clamp(self.min, self.max);
+                let high = low.saturating_add(width.saturating_sub(1));
+                return high.clamp(self.min, self.max);
             }
         }
         self.max
@@ -186,7 +193,7 @@ impl Recorder {
 pub(super) fn rank(samples: u64, percentile: f64) -> u64 {
     let exact = samples as f64 * (percentile / 100.0);
     // The subtrahend compensates for rounding: 99 % of 1000 must be 990 even if it is computed as 990.0000000000001.
-    ((exact - 1e-6).ceil() as u64).clamp(1, samples.max(1))
+    whole((exact - 1e-6).ceil()).clamp(1, samples.max(1))
 }
 
 #[cfg(test)]

@@ -73,7 +73,7 @@ impl Samples {
         let mut pdv = Recorder::default();
         let delays = || self.list.iter().map(|sample| sample.delay_ns);
         if let Some(min) = delays().min() {
-            delays().for_each(|delay| pdv.record(delay - min, 1));
+            delays().for_each(|delay| pdv.record(delay.saturating_sub(min), 1));
         }
         pdv
     }
@@ -84,10 +84,8 @@ impl Samples {
         for pair in self.list.windows(2) {
             let [first, second] = pair else { continue };
             if first.sequence.wrapping_add(1) == second.sequence {
-                ipdv.record(
-                    second.delay_ns.cast_signed() - first.delay_ns.cast_signed(),
-                    1,
-                );
+                let (before, after) = (first.delay_ns.cast_signed(), second.delay_ns.cast_signed());
+                ipdv.record(after.wrapping_sub(before), 1);
             }
         }
         ipdv

@@ -52,9 +52,11 @@ impl SignedRecorder {
         let (rank, negative) = (rank(samples, percentile), self.negative.samples());
         // The smallest values are the negative ones of the largest magnitudes.
         Some(if rank <= negative {
-            -self.negative.at_rank(negative - rank + 1).cast_signed()
+            let from_end = negative.saturating_sub(rank).saturating_add(1);
+            self.negative.at_rank(from_end).cast_signed().wrapping_neg()
         } else {
-            self.positive.at_rank(rank - negative).cast_signed()
+            let rank = rank.saturating_sub(negative);
+            self.positive.at_rank(rank).cast_signed()
         })
     }
 }

@@ -5,16 +5,6 @@
 //! octets, and inflates without a limit. Therefore this module inflates by itself, and calls the library only with a whole histogram of
 //! few digits, as this program writes them.
 
-// Octets of others: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use std::io::Read as _;
 
 use base64::Engine as _;

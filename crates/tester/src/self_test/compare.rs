@@ -12,6 +12,7 @@
 use serde::Serialize;
 
 use super::ledger::Ledger;
+use crate::narrow::whole;
 use crate::trial::TrialResult;
 use crate::validity::Validity;
 
@@ -102,12 +103,6 @@ pub(super) fn figures(ledger: &Ledger, result: &TrialResult) -> Vec<Figure> {
     figures.extend(of_copies(ledger, result));
     figures.extend(of_latency(ledger, result));
     figures
-}
-
-/// Returns a number without its fraction.
-#[expect(clippy::cast_possible_truncation, reason = "the cast saturates")]
-fn whole(number: f64) -> u64 {
-    number as u64
 }
 
 /// Returns the frames that each port offered: those that the device received, and those that its full ring refused.

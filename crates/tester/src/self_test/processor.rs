@@ -11,7 +11,7 @@ use super::ledger::{DamageEffect, Ledger, Tally};
 use super::line::{DelayLine, FrameFacts, Kind};
 use super::link::Orders;
 use super::script::{Action, Draws, Plan};
-use crate::clock::ticks_per_second;
+use crate::clock::{ticks_of_us, ticks_per_second};
 use crate::frame::{Epoch, Signature, signature_place};
 use crate::latency::Scale;
 use crate::narrow::index;
@@ -21,8 +21,6 @@ use crate::trial::IpVersion;
 const IDLE_US: u64 = 50_000;
 /// One in this many damaged frames is damaged in its last octet.
 const LAST_OCTET_EVERY: u64 = 4;
-
-const MICROSECOND_HZ: u64 = 1_000_000;
 
 /// Delayed frames of one direction, ordered by their release.
 #[derive(Debug, Default)]
@@ -425,5 +423,5 @@ impl<'a> ActionContext<'a> {
 }
 
 fn ticks(microseconds: u64) -> u64 {
-    (ticks_per_second() / MICROSECOND_HZ).saturating_mul(microseconds)
+    ticks_of_us(microseconds, ticks_per_second())
 }

@@ -4,6 +4,7 @@
 use super::options::SimOptions;
 use crate::error::TesterError;
 use crate::latency::{LatencySummary, Recorder};
+use crate::narrow::whole;
 
 /// Number of equal parts of the distribution in the histogram.
 const SLICES: u64 = 400;
@@ -17,14 +18,16 @@ pub(super) fn latency_ns(options: &SimOptions, load: f64) -> f64 {
 /// Returns a skewed distribution with this mean.
 pub(super) fn summary(mean_ns: f64, frames: u64) -> Result<LatencySummary, TesterError> {
     let mut recorder = Recorder::default();
+    let slices = SLICES.min(frames);
     let mut left = frames;
-    for slice in 0..SLICES.min(frames) {
-        let quantile = (slice as f64 + 0.5) / SLICES.min(frames) as f64;
+    for slice in 0..slices {
+        let quantile = (slice as f64 + 0.5) / slices as f64;
         let value_ns = mean_ns * (0.55 - 0.45 * (1.0 - quantile).ln());
-        let slices_left = SLICES.min(frames) - slice;
-        let count = left / slices_left;
-        recorder.record(value_ns as u64, count);
-        left -= count;
+        // At least one slice is left.
+        let slices_left = slices.saturating_sub(slice);
+        let count = left.checked_div(slices_left).unwrap_or(0);
+        recorder.record(whole(value_ns), count);
+        left = left.saturating_sub(count);
     }
     recorder.summary().map_err(TesterError::Result)
 }

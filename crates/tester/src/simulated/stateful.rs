@@ -13,6 +13,7 @@ use crate::connections::{
 };
 use crate::error::TesterError;
 use crate::latency::LatencySummary;
+use crate::narrow::whole;
 use crate::validity::InvalidCause;
 
 /// Packets of a connection without data: handshake, and both FINs with their acknowledgements.
@@ -124,7 +125,7 @@ struct Opened {
 
 impl Opened {
     fn failed(&self) -> u64 {
-        self.full + self.limited
+        self.full.saturating_add(self.limited)
     }
 
     fn causes(&self) -> BTreeMap<String, u64> {
@@ -154,17 +155,18 @@ impl StatefulDevice<'_> {
             entries: self.options.connections as usize,
             gap_ns: 1e9 / self.options.connection_rate,
         };
-        let lifetime_ns = (lifetime_s * 1e9) as u64;
+        let lifetime_ns = whole(lifetime_s * 1e9);
         let mut opened = Opened::default();
         for number in 0..connections {
-            let now = *self.clock_ns + (number as f64 / per_s * 1e9) as u64;
+            let since_ns = whole(number as f64 / per_s * 1e9);
+            let now = self.clock_ns.saturating_add(since_ns);
             let end = now.saturating_add(lifetime_ns);
             let count = match self.states.admit(now, end, limits) {
                 Admission::Admitted => &mut opened.admitted,
                 Admission::Full => &mut opened.full,
                 Admission::Limited => &mut opened.limited,
             };
-            *count += 1;
+            *count = count.saturating_add(1);
             let open = self.states.ends.len() as u64;
             opened.open_largest = opened.open_largest.max(open);
         }
@@ -202,7 +204,7 @@ impl StatefulDevice<'_> {
         let Connections {
             illegal, fragments, ..
         } = &run.description;
-        let part = |rate: f64, share: f64| (rate * run.duration_s * share).round() as u64;
+        let part = |rate: f64, share: f64| whole((rate * run.duration_s * share).round());
         let (forwarded, lost) = (self.options.illegal_forwarded, self.options.fragmented_lost);
         let forwarded = illegal.as_ref().map_or(0, |it| part(it.rate, forwarded));
         let lost = fragments.as_ref().map_or(0, |it| part(it.rate, lost));
@@ -211,7 +213,8 @@ impl StatefulDevice<'_> {
                 outcome.causes.insert(name.to_owned(), count);
             }
         }
-        let failed = outcome.failed + forwarded + lost;
+        let failed = outcome.failed.saturating_add(forwarded);
+        let failed = failed.saturating_add(lost);
         outcome.failed = failed.min(outcome.attempted);
     }
 
@@ -237,18 +240,19 @@ impl StatefulDevice<'_> {
         per_s: f64,
         traffic: Traffic,
     ) -> Result<ConversationOutcome, TesterError> {
-        let attempted = (per_s * run.duration_s).round() as u64;
+        let attempted = whole((per_s * run.duration_s).round());
         let trip_s = 2.0 * self.options.latency_s;
         let lifetime_s = TRIPS_OF_CONNECTION * trip_s + self.options.closed_timeout_s;
         let opened = self.open_at(attempted, per_s, lifetime_s);
         let packets = PACKETS_OF_CONNECTION + traffic.packets_of_transaction;
         // Connections beyond the forwarding capacity lose packets.
         let capacity = self.capacity_pps / packets;
-        let forwarded = (capacity * run.duration_s).round() as u64;
+        let forwarded = whole((capacity * run.duration_s).round());
         let completed = opened.admitted.min(forwarded.max(1));
         let mut causes = opened.causes();
         if completed < opened.admitted {
-            causes.insert("timed_out".to_owned(), opened.admitted - completed);
+            let timed_out = opened.admitted.saturating_sub(completed);
+            causes.insert("timed_out".to_owned(), timed_out);
         }
         let load = per_s / capacity;
         let mut outcome = ConversationOutcome {
@@ -291,10 +295,10 @@ impl StatefulDevice<'_> {
             causes.insert("timed_out".to_owned(), opened.admitted);
         }
         // The last connection begins and ends so much later than the first.
-        *self.clock_ns += (2.0 * opening_s * 1e9) as u64;
+        self.pass(2.0 * opening_s);
         Ok(ConversationOutcome {
             attempted,
-            failed: attempted - completed,
+            failed: attempted.saturating_sub(completed),
             causes,
             open_largest: opened.open_largest,
             handshake: self.times(0.0, opened.admitted)?,
@@ -313,15 +317,16 @@ impl StatefulDevice<'_> {
     ) -> Result<ConversationOutcome, TesterError> {
         let opened = self.opened_for(run, connections);
         let interval_s = f64::from(connections) / per_s;
-        let each = (run.duration_s / interval_s).ceil().max(2.0) as u64;
-        let attempted = u64::from(connections) * each;
+        let each = whole((run.duration_s / interval_s).ceil().max(2.0));
+        let attempted = u64::from(connections).saturating_mul(each);
         let capacity = self.capacity_pps / traffic.packets_of_transaction;
         let share = (capacity / per_s).min(1.0);
-        let answered = ((opened.admitted * each) as f64 * share).round() as u64;
+        let asked = opened.admitted.saturating_mul(each);
+        let answered = whole((asked as f64 * share).round());
         let load = per_s / capacity;
         let mut causes = opened.causes();
         if share < 1.0 {
-            causes.insert("late".to_owned(), opened.admitted * each - answered);
+            causes.insert("late".to_owned(), asked.saturating_sub(answered));
         }
         let rate = answered as f64 / (each as f64 * interval_s);
         let mut outcome = ConversationOutcome {
@@ -345,8 +350,13 @@ impl StatefulDevice<'_> {
         let lifetime_s = run.duration_s + self.options.closed_timeout_s;
         let per_s = OPENING_PER_S.min(self.options.connection_rate);
         let opened = self.open_at(u64::from(connections), per_s, lifetime_s);
-        *self.clock_ns += (f64::from(connections) / per_s * 1e9) as u64;
+        self.pass(f64::from(connections) / per_s);
         opened
+    }
+
+    /// Advances the clock of the simulation. Its last value is `u64::MAX`.
+    fn pass(&mut self, seconds: f64) {
+        *self.clock_ns = self.clock_ns.saturating_add(whole(seconds * 1e9));
     }
 
     fn transfers(
@@ -362,7 +372,7 @@ impl StatefulDevice<'_> {
         } else {
             0.0
         };
-        let answered = (transactions_per_s * run.duration_s) as u64;
+        let answered = whole(transactions_per_s * run.duration_s);
         Ok(ConversationOutcome {
             attempted: u64::from(connections),
             failed: opened.failed(),

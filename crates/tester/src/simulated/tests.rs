@@ -248,6 +248,23 @@ fn a_stateful_device_forgets_between_runs_and_a_link_limits_the_tester() {
 }
 
 #[test]
+fn the_simulated_clock_stands_still_at_its_end() {
+    // The third connection is due after 634 years. 64 bits of nanoseconds are 584 years.
+    let mut device = device("connection-rate=1e-10");
+    for _ in 0..2 {
+        let transfer = ConversationLoad::Transfer {
+            connections: 10,
+            transactions: 10,
+        };
+        let outcome = device.converse(&conversations(transfer)).unwrap();
+        assert_eq!(outcome.attempted, 10);
+        assert!(outcome.failed <= outcome.attempted, "{outcome:?}");
+    }
+    let result = device.run(&trial(1e6)).unwrap();
+    assert_eq!(result.started_unix_ns, u64::MAX);
+}
+
+#[test]
 fn an_abort_ends_a_trial() {
     let mut device = device("");
     device.abort_flag().store(true, Ordering::Relaxed);

@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use super::ports::number_of;
 use crate::clock::ticks_per_second;
 use crate::error::TesterError;
 use crate::pacer::Times;
@@ -30,7 +31,7 @@ impl Ready {
             None => None,
         };
         let ports = if capture.is_some() { 0 } else { ports };
-        let program = |port| Program::new(traffic, &sizes, port as u8).map(Arc::new);
+        let program = |port| Program::new(traffic, &sizes, number_of(port)).map(Arc::new);
         let programs: Result<_, String> = (0..ports).map(program).collect();
         Ok(Self {
             programs: programs.map_err(TesterError::BadTrial)?,

@@ -108,9 +108,10 @@ impl FrameSizes {
     /// Returns the sizes with FCS, the smallest first, and the number of frames of each in one round of the pattern.
     #[must_use]
     pub fn composition(self) -> BTreeMap<u16, u32> {
-        let mut counts = BTreeMap::new();
+        let mut counts = BTreeMap::<u16, u32>::new();
         for size in self.pattern() {
-            *counts.entry(size).or_default() += 1;
+            let count = counts.entry(size).or_default();
+            *count = count.saturating_add(1);
         }
         counts
     }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Share of a flow set that one queue sends.
 
-/// Flows of a port that a lane sends: every `of`-th flow, starting with the `index`-th.
+/// Flows of a port that a lane sends: every `of`-th flow, starting with the `index`-th. `of` is at least 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Share {
-    pub(crate) index: u32,
-    pub(crate) of: u32,
+    pub(crate) index: u16,
+    pub(crate) of: u16,
 }
 
 impl Share {
