@@ -463,8 +463,10 @@ fn cases(options: &Options) -> Vec<Case> {
     cases.extend(beside.chain([most - 2]).map(Case::Changes));
     cases.retain(|case| match case {
         Case::Filter(filter) => options.wants(&filter.point().case),
-        Case::OpenVSwitch(_) => options.wants(OPEN_VSWITCH),
-        Case::Vpp(_) => options.wants(VPP),
+        Case::OpenVSwitch(filter) => {
+            options.wants(OPEN_VSWITCH) || options.wants(&filter.point().case)
+        }
+        Case::Vpp(filter) => options.wants(VPP) || options.wants(&filter.point().case),
         Case::Changes(_) => options.wants("changes"),
     });
     cases
