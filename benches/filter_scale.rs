@@ -119,11 +119,13 @@ impl Case {
     }
 }
 
-const FILTER_FIGURES: [Figure; 5] = [
+const FILTER_FIGURES: [Figure; 7] = [
     Figure::ForwardedPps,
     Figure::CyclesAFrame,
     Figure::FilterCyclesAFrame,
     Figure::LoadedS,
+    Figure::CompileMs,
+    Figure::SwapMs,
     Figure::OctetsARule,
 ];
 const PEER_FIGURES: [Figure; 4] = [
@@ -182,7 +184,14 @@ impl Filter {
         let filter = switch.filter_cycles_a_frame();
         run.add(&point, Figure::FilterCyclesAFrame, filter);
         run.add(&point, Figure::LoadedS, Some(loaded_s));
-        let octets = (self.rules > 0).then(|| octets(&switch) / f64::from(self.rules));
+        let of_rules = (self.rules > 0).then(|| OfRules::read(&switch));
+        run.add(
+            &point,
+            Figure::CompileMs,
+            of_rules.map(|one| one.compile_ms),
+        );
+        run.add(&point, Figure::SwapMs, of_rules.map(|one| one.swap_ms));
+        let octets = of_rules.map(|one| one.octets / f64::from(self.rules));
         run.add(&point, Figure::OctetsARule, octets);
     }
 }
@@ -300,13 +309,30 @@ fn replace(switch: &Switch, directory: &Path, rules: &str) -> f64 {
     began.elapsed().as_secs_f64()
 }
 
-/// Returns the memory of the compiled rules, octets.
-fn octets(switch: &Switch) -> f64 {
-    let mut command = Command::new(common::QUIETWIRE);
-    command.args(["switch", "show", "rules", "--json", "--control-socket"]);
-    let output = command.arg(switch.control_socket()).output().unwrap();
-    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    report["octets"].as_f64().expect("the memory of the rules")
+/// Numbers that the switch reports about its rules.
+#[derive(Clone, Copy)]
+struct OfRules {
+    /// Memory of the compiled rules.
+    octets: f64,
+    /// Compilation of all rules.
+    compile_ms: f64,
+    /// From then on until the forwarding thread has them.
+    swap_ms: f64,
+}
+
+impl OfRules {
+    fn read(switch: &Switch) -> Self {
+        let mut command = Command::new(common::QUIETWIRE);
+        command.args(["switch", "show", "rules", "--json", "--control-socket"]);
+        let output = command.arg(switch.control_socket()).output().unwrap();
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let number = |key: &str| report[key].as_f64().expect(key);
+        Self {
+            octets: number("octets"),
+            compile_ms: number("compile_us") / 1000.0,
+            swap_ms: number("swap_us") / 1000.0,
+        }
+    }
 }
 
 fn change_point(others: u32, what: &str) -> Point {
@@ -437,8 +463,10 @@ fn cases(options: &Options) -> Vec<Case> {
     cases.extend(beside.chain([most - 2]).map(Case::Changes));
     cases.retain(|case| match case {
         Case::Filter(filter) => options.wants(&filter.point().case),
-        Case::OpenVSwitch(_) => options.wants(OPEN_VSWITCH),
-        Case::Vpp(_) => options.wants(VPP),
+        Case::OpenVSwitch(filter) => {
+            options.wants(OPEN_VSWITCH) || options.wants(&filter.point().case)
+        }
+        Case::Vpp(filter) => options.wants(VPP) || options.wants(&filter.point().case),
         Case::Changes(_) => options.wants("changes"),
     });
     cases

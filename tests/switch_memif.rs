@@ -25,6 +25,8 @@ mod gateways;
 mod inspect;
 #[path = "switch_memif/interrupts.rs"]
 mod interrupts;
+#[path = "switch_memif/ipv6_nat_requirements.rs"]
+mod ipv6_nat_requirements;
 #[path = "switch_memif/kernel_states.rs"]
 mod kernel_states;
 #[path = "switch_memif/load.rs"]

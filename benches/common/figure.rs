@@ -45,6 +45,10 @@ pub(crate) enum Figure {
     ThroughputBps,
     /// Memory of compiled filter rules.
     OctetsARule,
+    /// Compilation of filter rules.
+    CompileMs,
+    /// From compiled filter rules until the forwarding threads have them.
+    SwapMs,
     /// More than the Linux bridge in the same round.
     BeyondBridgeUs,
     /// From the command to the finished page.
@@ -103,6 +107,8 @@ impl Figure {
             Self::MaxUs => "longest, µs",
             Self::ThroughputBps => "Gbit/s",
             Self::OctetsARule => "octets a rule",
+            Self::CompileMs => "of those, compiled in, ms",
+            Self::SwapMs => "of those, exchanged in, ms",
             Self::BeyondBridgeUs => "beyond the Linux bridge, µs",
             Self::ReportS => "page, s",
             Self::StateS => "state, s",
@@ -133,7 +139,8 @@ impl Figure {
             Self::ThroughputBps => (1e9, 2),
             Self::RateError => (0.01, 4),
             Self::GapP999 => (1.0, 3),
-            Self::Trials | Self::SearchS => (1.0, 1),
+            Self::Trials | Self::SearchS | Self::CompileMs => (1.0, 1),
+            Self::SwapMs => (1.0, 2),
             _ => (1.0, 0),
         }
     }

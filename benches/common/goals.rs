@@ -408,6 +408,8 @@ pub(crate) const GOALS: &[Goal] = &[
     rate("route_scale", "1 IPv4 route: rate", ("IPv4, 1", ROUTER), ("IPv4, 1", VPP), 1.0),
     rate("route_scale", "20,000 IPv4 routes: rate", ("IPv4, 20,000", ROUTER), ("IPv4, 20,000", VPP), 1.0),
     goal("route_scale", "1 IPv4 route: cycles of route and rewrite", ("IPv4, 1", ROUTER), Figure::RouteCyclesAFrame, Ratio::Itself, AtMost, 50.0),
+    goal("route_scale", "1 IPv4 route: cycles of route and rewrite, ratio of goal and peer", ("IPv4, 1", ROUTER),
+        Figure::RouteCyclesAFrame, Ratio::Of(("IPv4, 1", VPP)), AtMost, 0.81),
 
     rate("ports_scale", "32 ports, two of them busy: rate", ("32 ports, two busy", ROUTER), ("2 ports, two busy", ROUTER), 0.9),
     rate("ports_scale", "32 ports, all busy: rate", ("32 ports, all busy", ROUTER), ("2 ports, all busy", ROUTER), 0.5),
@@ -431,6 +433,10 @@ pub(crate) const GOALS: &[Goal] = &[
     filter_of_ovs("1,000 rules: cycles of the filter, ratio", "1,000 rules, another rule for each frame"),
     filter_of_ovs("10,000 rules: cycles of the filter, ratio", "10,000 rules, another rule for each frame"),
     filter_of_ovs("100,000 rules: cycles of the filter, ratio", "100,000 rules, another rule for each frame"),
+    goal("filter_scale", "10 rules: cycles of the filter, ratio of goal and peer", ("10 rules, another rule for each frame", ROUTER),
+        Figure::FilterCyclesAFrame, Ratio::Of(("10 rules, another rule for each frame", VPP)), AtMost, 0.43),
+    goal("filter_scale", "1,000 rules: cycles of the filter, ratio of goal and peer", ("1,000 rules, another rule for each frame", ROUTER),
+        Figure::FilterCyclesAFrame, Ratio::Of(("1,000 rules, another rule for each frame", VPP)), AtMost, 0.82),
 
     at_least("connections a second on one CPU", SHORT_CONNECTIONS, Figure::ConnectionsPs, 300_000.0),
     at_least("connections open at once", OPEN_AT_ONCE, Figure::OpenConnections, 4_000_000.0),

@@ -56,13 +56,15 @@ const BY_SIZE: [[&str; 5]; 6] = [
 ];
 
 /// Further figures of filters: quantity, file, vertical axis.
-const OF_FILTERS: [(Figure, &str, &str); 3] = [
+const OF_FILTERS: [(Figure, &str, &str); 5] = [
     (
         Figure::FilterCyclesAFrame,
         "filter-scale-cycles",
         "cycles of the filter a frame",
     ),
     (Figure::LoadedS, "filter-scale-loaded", "loaded in, s"),
+    (Figure::CompileMs, "filter-scale-compile", "compiled in, ms"),
+    (Figure::SwapMs, "filter-scale-swap", "exchanged in, ms"),
     (
         Figure::OctetsARule,
         "filter-scale-octets",

@@ -324,4 +324,5 @@ def main():
     json.dump({"cases": cases, "background": [], "named": len(wanted), "uncovered": uncovered}, sys.stdout)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -802,5 +802,6 @@ fn rules_are_compared_with_a_file_and_shown_page_by_page() {
     );
     let all = page(&[]);
     assert_eq!((all.rules.len(), all.next), (3, None));
+    assert!(all.octets > 0 && all.compile_us.is_some() && all.swap_us.is_some());
     assert_eq!(page(&["--from", "9"]).rules.len(), 0);
 }

@@ -649,6 +649,12 @@ pub struct RulesReport {
     /// Memory of the compiled rules, octets.
     #[serde(default)]
     pub octets: usize,
+    /// Time of the last compilation, µs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compile_us: Option<u64>,
+    /// Time from then on until all forwarding threads have the rules, µs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub swap_us: Option<u64>,
 }
 
 /// A page of the sets of filter rules and their elements.

@@ -38,6 +38,7 @@
 //! | RFC 7915, section 4.5: UDP without checksum gets one | yes |
 //! | RFC 7915, section 5.1: identification and DF by the length | yes |
 //! | RFC 7915, section 4.2, 5.2: extensions of errors (RFC 4884) | left out |
+//! | RFC 7915, section 4.2, 5.2: the MTU in an error is at most that of both next hops | no limit; hosts ignore an MTU larger than theirs |
 //! | RFC 7915, section 4.4, 5.4: errors about packets without translation | none is sent |
 //! | RFC 7915, section 4.6, 5.6: more specific routes | packets to the prefix and to mappings are translated, whatever the routes |
 //! | RFC 7915, section 5.1.1: extension headers behind that of a fragment | dropped |

@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Instant;
 
 use quietwire_dpdk::ring::{self, FrameReceiver};
 use quietwire_dpdk::{DEVICES_MAX, Mempool, Port, PortOptions, PortUri, RxQueue, too_many_devices};
@@ -379,7 +380,9 @@ impl Engine {
         self.count_rules();
         self.count_steering();
         let known = self.publish_router();
+        let began = Instant::now();
         self.transition(Effort::UntilFailure)?;
+        self.rules.times.note_swap(began.elapsed());
         let mut layer3 = self.layer3.lock();
         // A failure restores the former interfaces.
         maker.pass("interfaces")?;

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 use crate::config::kernel_filter::KernelFilterSetting;
 use crate::config::rules::{RuleSetting, Rules, SetSetting};
@@ -38,6 +39,36 @@ pub(super) struct CountedRules {
     pub(super) numbers: BTreeMap<String, Option<u16>>,
     /// Places of rules of which each concerns other ports, or the same ports in another way. All other rules are like one of these.
     pub(super) distinct: Vec<usize>,
+    /// Times of the last change.
+    pub(super) times: RuleTimes,
+}
+
+/// Times of the last change of rules.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct RuleTimes {
+    /// Compilation, µs.
+    pub(super) compile_us: Option<u64>,
+    /// From the compiled rules until all forwarding threads have them, µs; `None` until then.
+    pub(super) swap_us: Option<u64>,
+}
+
+impl RuleTimes {
+    /// Creates the times of rules that are compiled and not in force yet.
+    pub(super) fn compiled_in(elapsed: Duration) -> Self {
+        Self {
+            compile_us: Some(microseconds(elapsed)),
+            swap_us: None,
+        }
+    }
+
+    /// Notes that all forwarding threads have the rules. Later changes without new rules do not count.
+    pub(super) fn note_swap(&mut self, elapsed: Duration) {
+        self.swap_us.get_or_insert(microseconds(elapsed));
+    }
+}
+
+fn microseconds(elapsed: Duration) -> u64 {
+    u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// Numbers of the ports and of the bridge of a rule.

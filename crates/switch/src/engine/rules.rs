@@ -4,12 +4,13 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use quietwire_packet::VlanId;
 
 use super::Engine;
 use super::apply::Tally;
-use super::counted::{CompiledRules, CountedRule, CountedRules, RulePlace};
+use super::counted::{CompiledRules, CountedRule, CountedRules, RulePlace, RuleTimes};
 use super::threads::Forwarder;
 use crate::config::layer3::Attachment;
 use crate::config::rules::{
@@ -138,7 +139,9 @@ impl Engine {
             sets: &asked.sets,
             port_sets,
         };
+        let began = Instant::now();
         let compiled = uncompiled.compile(former.compiled.as_ref(), kept);
+        let times = RuleTimes::compiled_in(began.elapsed());
         self.rules = CountedRules {
             rules,
             fallback,
@@ -146,6 +149,7 @@ impl Engine {
             asked: Arc::clone(&self.plan.rules),
             numbers,
             distinct,
+            times,
         };
     }
 
@@ -477,6 +481,8 @@ impl Engine {
             malformed_frames: fallback.malformed_frames.load(Ordering::Relaxed),
             comparisons_max: shape.comparisons_max,
             octets: shape.octets,
+            compile_us: self.rules.times.compile_us,
+            swap_us: self.rules.times.swap_us,
         }
     }
 }
