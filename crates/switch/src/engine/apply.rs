@@ -12,6 +12,7 @@ use quietwire_tables::fdb::Fdb;
 use quietwire_tables::fragment_order::HELD_FRAGMENTS;
 
 use super::Engine;
+use super::buffers::{Need, PortBuffers, buffers, need_of_own, need_of_shared};
 use super::connections::connection_stage;
 use super::driver_drops::DriverDrops;
 use super::links::Link;
@@ -26,9 +27,6 @@ use crate::forward::{HELD_MAX, RING_FRAMES, Segmenter, Stage, WorkerCommand};
 use crate::layer3::FollowedTables;
 use crate::report::PortCounts;
 
-/// Buffers per thread: its cache (one and a half times its size), and bursts in flight.
-const BUFFERS_A_THREAD: u32 = buffers(1024);
-const BUFFERS_SPARE: u32 = buffers(1024);
 /// Maximum number of copies of flooded frames in flight, and of others but those that wait.
 const BUFFERS_COPIES: u32 = buffers(2047);
 /// Minimum number of copies that may wait for inspectors. Each thread has space for [`HELD_MAX`].
@@ -42,13 +40,10 @@ const BUFFERS_FRAGMENTS_MAX: u32 = buffers(16 * 256);
 /// Maximum number of segments in flight, most of them in transmit queues. Guests may use a small segment size.
 const BUFFERS_SEGMENTS: u32 = 4095;
 const BUFFERS_SEGMENTS_OF_GUESTS: u32 = 8191;
+/// Maximum number of stages in an order, so that it does not delay the frames of the thread for long.
+const STAGES_AN_ORDER: usize = 32;
 /// Buffers of this size have space for frames of the usual size. There are fewer buffers if each has more space.
 const USUAL_SPACE: u32 = 2048;
-
-/// Returns the number of buffers. Tests of this crate make thousands of switches that forward nothing.
-const fn buffers(number: u32) -> u32 {
-    if cfg!(test) { number / 4 } else { number }
-}
 
 /// Returns the number of buffers for copies that wait for inspectors, if so many threads forward at the start. Further threads share them.
 fn buffers_held(threads: usize) -> u32 {
@@ -294,33 +289,57 @@ impl Engine {
         Ok(fdbs)
     }
 
-    /// Opens ports, which share a buffer pool.
+    /// Returns the buffers of each of these new ports.
+    ///
+    /// # Errors
+    /// There is too little memory.
+    fn buffers_of(
+        &mut self,
+        plan: &Plan,
+        new: &[PortPlan],
+        options: &[PortOptions],
+    ) -> Result<Vec<PortBuffers>, SwitchError> {
+        if new.iter().all(|port| port.uri.copies_frames()) {
+            let ports = new.iter().zip(options);
+            let each = ports.map(|(port, options)| {
+                let need = need_of_shared(plan, port, options.data_room());
+                self.shared_buffers(need)
+            });
+            return each.collect();
+        }
+        let pool = self.new_pool(need_of_own(plan, new, options))?;
+        Ok(new.iter().map(|_| PortBuffers::own(pool.clone())).collect())
+    }
+
+    fn shared_buffers(&mut self, need: Need) -> Result<PortBuffers, SwitchError> {
+        let mut pools = std::mem::take(&mut self.shared_pools);
+        let given = pools.take(need, || self.new_pool(need));
+        self.shared_pools = pools;
+        given
+    }
+
+    fn new_pool(&mut self, need: Need) -> Result<Mempool, SwitchError> {
+        self.pools += 1;
+        let maker = Arc::clone(&self.maker);
+        let name = format!("{}-{}", maker.pools(), self.pools);
+        step(&*maker, "buffers of ports", || {
+            Mempool::new(&self.eal, &name, need.count, need.data_room)
+        })
+    }
+
+    /// Opens ports.
     fn open(
         &mut self,
         plan: &Plan,
         new: &[PortPlan],
     ) -> Result<Vec<(Slot, Vec<RxQueue>)>, SwitchError> {
         let options: Vec<PortOptions> = new.iter().map(|port| options(plan, port)).collect();
-        let mut buffers = BUFFERS_SPARE + plan.forwarding_cpus.len() as u32 * BUFFERS_A_THREAD;
-        let mut data_room = 0;
-        for options in &options {
-            buffers += u32::from(options.rx_queues) * u32::from(options.rx_ring_size)
-                + u32::from(options.tx_queues) * u32::from(options.tx_ring_size);
-            data_room = data_room.max(options.data_room());
-        }
-        for port in new {
-            buffers = buffers.saturating_add(port.uri.buffers_kept(data_room));
-        }
-        self.pools += 1;
+        let pools = self.buffers_of(plan, new, &options)?;
         let maker = Arc::clone(&self.maker);
-        let name = format!("{}-{}", maker.pools(), self.pools);
-        let pool = step(&*maker, "buffers of ports", || {
-            Mempool::new(&self.eal, &name, buffers, data_room)
-        })?;
         let mut opened = Vec::new();
-        for (plan, options) in new.iter().zip(&options) {
+        for ((plan, options), buffers) in new.iter().zip(&options).zip(pools) {
             let started = step(&*maker, "port", || {
-                Port::open(&self.eal, &plan.uri, options, &pool)?.start()
+                Port::open(&self.eal, &plan.uri, options, buffers.pool())?.start()
             })?;
             let slot = Slot {
                 plan: plan.clone(),
@@ -335,7 +354,7 @@ impl Engine {
                 base: PortCounts::default(),
                 driver: DriverDrops::default(),
                 link: Link::default(),
-                _pool: pool.clone(),
+                _buffers: buffers,
             };
             opened.push((slot, started.rx));
         }
@@ -442,15 +461,18 @@ impl Engine {
         }
     }
 
-    /// Sends the stage of each port to all threads.
+    /// Sends the stage of each port to the threads that process its frames, many in one order: the wait for a reply takes longer than the
+    /// order.
     fn set_stages(&mut self, tally: &mut Tally) -> Result<(), SwitchError> {
         // A stage is dropped here, once no thread uses it.
         self.former_stages
             .retain(|stage| Arc::strong_count(stage) > 1);
         let numbers: Vec<u16> = self.ports().map(|(number, _)| number).collect();
+        let members = self.members_of_groups();
         let sharing = self.sharing_cpus();
+        let mut by_cpu: BTreeMap<u32, Vec<(u16, Arc<Stage>)>> = BTreeMap::new();
         for port in numbers {
-            let stage = Arc::new(self.stage_of(port));
+            let stage = Arc::new(self.stage_of(port, &members));
             let Some(slot) = self.slot_mut(port) else {
                 continue;
             };
@@ -459,8 +481,14 @@ impl Engine {
             let former = std::mem::replace(&mut slot.stage, Arc::clone(&stage));
             self.former_stages.push(former);
             for cpu in cpus {
-                let stage = Arc::clone(&stage);
-                tally.note(self.send_command(cpu, WorkerCommand::Stage { port, stage }))?;
+                let stages = by_cpu.entry(cpu).or_default();
+                stages.push((port, Arc::clone(&stage)));
+            }
+        }
+        for (cpu, stages) in by_cpu {
+            for some in stages.chunks(STAGES_AN_ORDER) {
+                let order = WorkerCommand::Stages(some.to_vec());
+                tally.note(self.send_command(cpu, order))?;
             }
         }
         Ok(())
