@@ -131,6 +131,42 @@ fn a_pair_is_as_its_uri_requires_and_removed_with_its_port() {
     assert!(!has(&net.middle, "qwv") && !has(&net.middle, "qwv-peer"));
 }
 
+/// Pools of their own would require 500 MiB.
+#[test]
+fn fifty_pairs_share_buffers() {
+    let net = Net::without_cables("pair-many");
+    let directory = TempDir::new().unwrap();
+    let arguments = [
+        "--memory-mib",
+        "128",
+        "--pinning",
+        "none",
+        "--forwarding-cpus",
+        "0",
+    ];
+    let switch = Switch::start(&net.middle, directory.path(), &[], &arguments);
+    let add = |number: u32| {
+        let uri = format!(
+            "veth:qwm{number}?netns={}&peer=lan{number}",
+            net.left.name()
+        );
+        switch.change(&["add", "port", &format!("m{number}"), &uri]);
+    };
+    (0..50).for_each(add);
+    assert_eq!(switch.ports().len(), 50);
+    for number in 0..50 {
+        switch.change(&["del", "port", &format!("m{number}")]);
+    }
+    let is_left = |number| has(&net.middle, &format!("qwm{number}"));
+    until("the pairs are deleted", || {
+        (!(0..50).any(is_left)).then_some(())
+    });
+    add(0);
+    switch.until_up("m0");
+    assert_eq!(switch.end(), Some(0));
+    assert!(!has(&net.middle, "qwm0"));
+}
+
 #[test]
 fn pairs_of_a_killed_switch_are_replaced_by_the_next_one_or_removed_by_clean() {
     let net = Net::without_cables("pair-kill");

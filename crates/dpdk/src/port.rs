@@ -10,6 +10,7 @@
 
 mod af_packet;
 mod checksum;
+mod closing;
 pub(crate) mod counters;
 mod device;
 mod features;
@@ -79,8 +80,8 @@ enum Backend {
 #[derive(Debug)]
 struct Inner {
     backend: Backend,
-    /// The interfaces of a veth port, deleted after the sockets on them are closed.
-    _pair: Option<veth::Pair>,
+    /// The interfaces of a veth port.
+    pair: Option<veth::Pair>,
     name: String,
     uri: PortUri,
     eal: Eal,
@@ -94,6 +95,14 @@ impl Drop for Inner {
         }
         if let Some(path) = self.uri.socket() {
             self.eal.forget_socket(path);
+        }
+        if let Backend::AfPacket(interface) = &mut self.backend
+            && let Some(mut pair) = self.pair.take_if(|pair| pair.is_deleted())
+        {
+            let promiscuity = pair.take_promiscuity();
+            // The kernel detaches the sockets of a deleted interface. A pair that is kept is free only after they are closed.
+            drop(pair);
+            closing::close((interface.take_sockets(), promiscuity));
         }
     }
 }
@@ -669,7 +678,7 @@ impl Port {
         Ok(Self {
             inner: Inner {
                 backend,
-                _pair: pair,
+                pair,
                 name: options.name.clone(),
                 uri: uri.clone(),
                 eal: eal.clone(),
@@ -715,7 +724,10 @@ impl Port {
             | PortUri::Veth {
                 interface, queues, ..
             } => {
-                let opened = af_packet::open(interface, *queues, options, pool, interrupts);
+                // The pair of a veth port holds its interface in promiscuous mode.
+                let is_promiscuous = matches!(uri, PortUri::Veth { .. });
+                let on = (interface.as_str(), is_promiscuous);
+                let opened = af_packet::open(on, *queues, options, pool, interrupts);
                 let (rx, tx, opened) = opened.map_err(|error| error.of_uri(uri))?;
                 ends.rx.extend(rx.into_iter().map(Receiver::AfPacket));
                 ends.tx.extend(tx.into_iter().map(Sender::AfPacket));

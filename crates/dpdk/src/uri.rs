@@ -299,6 +299,13 @@ impl PortUri {
         }
     }
 
+    /// Returns true if the port holds buffers of its pool only during a call, because the kernel copies each frame that it receives or
+    /// sends. Such ports can share a pool: no peer can keep its buffers.
+    #[must_use]
+    pub const fn copies_frames(&self) -> bool {
+        matches!(self, Self::AfPacket { .. } | Self::Veth { .. })
+    }
+
     /// Returns the number of buffers of the port's pool that its driver holds in addition to those in the rings. `data_room` is the size
     /// of each, octets.
     #[must_use]

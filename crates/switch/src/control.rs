@@ -108,6 +108,11 @@ pub enum Subject {
 pub enum Request {
     /// Shows something.
     Show(Subject),
+    /// Returns the group of a port, as in [`crate::report::PortReport`]; null if the port does not exist.
+    PortGroup {
+        /// Name of the port.
+        port: String,
+    },
     /// Changes the configuration completely or not at all.
     Change(Box<Change>),
     /// Stages filter rules for [`Change::SetRules`], because a request has no space for many. Staged rules replace those of earlier

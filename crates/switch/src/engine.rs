@@ -5,6 +5,7 @@
 mod apply;
 mod assign;
 mod balance;
+mod buffers;
 mod cards;
 mod clean_up;
 mod connections;
@@ -60,6 +61,7 @@ use crate::nat_log::NatLog;
 use crate::observe::Watches;
 use crate::report::MoveReport;
 use balance::Loads;
+use buffers::SharedPools;
 use counted::{CountedFilter, CountedRules, CountedSteering};
 use loose::Loose;
 use maker::{Maker, System};
@@ -116,6 +118,7 @@ pub(crate) struct Engine {
     loads: Loads,
     pub(crate) watches: Watches,
     pools: u32,
+    shared_pools: SharedPools,
     /// Pool for copies of flooded frames with different tags. Created with the first thread.
     copies: Option<Mempool>,
     /// Copies that wait for inspectors.
@@ -176,6 +179,7 @@ impl Engine {
             loads: Loads::default(),
             watches: Watches::default(),
             pools: 0,
+            shared_pools: SharedPools::default(),
             copies: None,
             held: Arc::new(HeldBudget::default()),
             held_fragments: Arc::new(HeldBudget::default()),
@@ -251,9 +255,25 @@ impl Engine {
         group.ports().iter().filter_map(number).collect()
     }
 
+    /// Returns the numbers of the ports of each group of the plan.
+    fn members_of_groups(&self) -> Vec<Vec<u16>> {
+        let groups = self.plan.groups.iter();
+        groups.map(|group| self.members(group)).collect()
+    }
+
     /// Returns the ports that a frame of this port can leave by, and those that filter rules send copies and answers to.
     pub(crate) fn reach(&self, number: u16) -> BTreeSet<u16> {
-        let mut ports = self.reach_of_switch(number);
+        self.reach_within(number, &self.members_of_groups(), &self.routed_ports())
+    }
+
+    /// Like [`Self::reach`], with the numbers of the ports of each group, and those of the ports that routed frames can leave by.
+    fn reach_within(
+        &self,
+        number: u16,
+        members: &[Vec<u16>],
+        routed: &BTreeSet<u16>,
+    ) -> BTreeSet<u16> {
+        let mut ports = self.reach_of_switch(number, members, routed);
         ports.extend(self.ports_of_effects(number));
         ports.extend(self.kernel_port(number));
         ports.extend(self.steered_port(number));
@@ -261,27 +281,33 @@ impl Engine {
     }
 
     /// Returns the ports that a frame of this port can leave by, without steering rules and filter rules.
-    fn reach_of_switch(&self, number: u16) -> BTreeSet<u16> {
-        let routed = self.routed_ports();
+    fn reach_of_switch(
+        &self,
+        number: u16,
+        members: &[Vec<u16>],
+        routed: &BTreeSet<u16>,
+    ) -> BTreeSet<u16> {
         if routed.contains(&number) {
-            return routed;
+            return routed.clone();
         }
         let name = self.slot(number).map(|slot| slot.plan.name.as_str());
-        let group = name.and_then(|name| self.group_of(name));
-        let mut ports: BTreeSet<u16> = group
-            .map(|group| self.members(group).into_iter().collect())
-            .unwrap_or_default();
+        let group = name.and_then(|name| self.group_index(name));
+        let group = group.and_then(|index| members.get(index));
+        let mut ports: BTreeSet<u16> = group.into_iter().flatten().copied().collect();
         ports.remove(&number);
         ports
     }
 
     /// Returns the group that a port is in.
     pub(crate) fn group_of(&self, name: &str) -> Option<&Group> {
+        self.plan.groups.get(self.group_index(name)?)
+    }
+
+    /// Returns the place of the group that a port is in.
+    fn group_index(&self, name: &str) -> Option<usize> {
         let index = self.plan.ports.iter().position(|port| port.name == name)?;
-        self.plan
-            .groups
-            .iter()
-            .find(|group| group.ports().contains(&index))
+        let mut groups = self.plan.groups.iter();
+        groups.position(|group| group.ports().contains(&index))
     }
 
     /// Returns the bridges of a plan. Existing bridges keep their addresses. Others get their table of `fdbs`, by name.
@@ -441,12 +467,12 @@ impl Engine {
         )
     }
 
-    /// Returns the stage for frames of a port.
-    fn stage_of(&self, number: u16) -> Stage {
+    /// Returns the stage for frames of a port. `members` are the numbers of the ports of each group.
+    fn stage_of(&self, number: u16, members: &[Vec<u16>]) -> Stage {
         if let Some(stage) = self.inspector_stage(number) {
             return stage;
         }
-        let then = self.stage_behind_rules(number);
+        let then = self.stage_behind_rules(number, members);
         let guard = self.guard_of(number);
         let then = match (guard, self.port_rules(number)) {
             (None, None) => then,
@@ -480,7 +506,7 @@ impl Engine {
         zone.map_or(0, |(slot, setting)| setting.zone_of(&slot.plan.name))
     }
 
-    fn stage_behind_rules(&self, number: u16) -> Stage {
+    fn stage_behind_rules(&self, number: u16, members: &[Vec<u16>]) -> Stage {
         let Some(slot) = self.slot(number) else {
             return Stage::Drop;
         };
@@ -492,14 +518,15 @@ impl Engine {
                 output: usize::from(output),
             };
         }
-        let Some(group) = self.group_of(&slot.plan.name) else {
+        let index = self.group_index(&slot.plan.name);
+        let group = index.and_then(|index| self.plan.groups.get(index).zip(members.get(index)));
+        let Some((group, members)) = group else {
             return Stage::Drop;
         };
-        let others: Vec<usize> = self
-            .members(group)
-            .into_iter()
-            .filter(|other| *other != number)
-            .map(usize::from)
+        let others: Vec<usize> = members
+            .iter()
+            .filter(|other| **other != number)
+            .map(|other| usize::from(*other))
             .collect();
         match group {
             Group::CrossConnect(_) => match others.as_slice() {

@@ -38,6 +38,12 @@ impl Engine {
             .collect()
     }
 
+    /// Returns the group of a port; `None` if the port does not exist.
+    pub(crate) fn group_of_port(&self, port: &str) -> Option<String> {
+        let is_planned = self.plan.ports.iter().any(|one| one.name == port);
+        is_planned.then(|| self.group_name(port))
+    }
+
     fn group_name(&self, port: &str) -> String {
         match self.group_of(port) {
             Some(Group::Bridge(bridge)) => bridge.name.clone(),

@@ -41,6 +41,14 @@ pub trait Switch {
     /// No switch runs, or it does not reply.
     fn ports(&self) -> Result<Vec<SwitchPort>, CniError>;
 
+    /// Returns true if the switch has a port.
+    ///
+    /// # Errors
+    /// No switch runs, or it does not reply.
+    fn has_port(&self, name: &str) -> Result<bool, CniError> {
+        Ok(self.ports()?.iter().any(|port| port.name == name))
+    }
+
     /// Returns the names of all bridges.
     ///
     /// # Errors
@@ -63,6 +71,20 @@ impl RunningSwitch {
         }
     }
 
+    /// Asks for one port: a report of all ports takes longer the more of them there are.
+    fn find_port(&self, name: &str) -> Result<bool, SwitchError> {
+        let port = name.to_owned();
+        match ask::<Option<String>>(&self.socket, &Request::PortGroup { port }) {
+            Ok(group) => Ok(group.is_some()),
+            // A switch of an earlier version does not know the request.
+            Err(SwitchError::Answer { .. }) => {
+                let ports: Vec<SwitchPort> = ask(&self.socket, &Request::Show(Subject::Ports))?;
+                Ok(ports.iter().any(|port| port.name == name))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     fn is_absent(error: &SwitchError) -> bool {
         matches!(error, SwitchError::ControlSocket { .. }) && error.fault() == Fault::BadInput
     }
@@ -78,13 +100,11 @@ impl Switch for RunningSwitch {
     }
 
     fn delete_port(&self, name: &str) -> Result<bool, CniError> {
-        let ports: Vec<SwitchPort> = match ask(&self.socket, &Request::Show(Subject::Ports)) {
-            Ok(ports) => ports,
+        match self.find_port(name) {
+            Ok(true) => {}
+            Ok(false) => return Ok(false),
             Err(error) if Self::is_absent(&error) => return Ok(false),
             Err(error) => return Err(error.into()),
-        };
-        if !ports.iter().any(|port| port.name == name) {
-            return Ok(false);
         }
         let name = name.to_owned();
         ask::<Value>(
@@ -96,6 +116,10 @@ impl Switch for RunningSwitch {
 
     fn ports(&self) -> Result<Vec<SwitchPort>, CniError> {
         Ok(ask(&self.socket, &Request::Show(Subject::Ports))?)
+    }
+
+    fn has_port(&self, name: &str) -> Result<bool, CniError> {
+        Ok(self.find_port(name)?)
     }
 
     fn bridges(&self) -> Result<Vec<String>, CniError> {

@@ -134,7 +134,7 @@ impl Call<'_> {
             return self.add_device();
         }
         let name = self.port_name();
-        if switch.ports()?.iter().any(|port| port.name == name) {
+        if switch.has_port(&name)? {
             let what = format!(
                 "container {} has interface {} in network {} already",
                 self.environment.container_id, self.environment.interface, self.config.name
@@ -169,10 +169,7 @@ impl Call<'_> {
             .map_err(|error| self.release(error))?;
         if let Err(error) = switch.add_port(port::port(self.config, self.environment, mac)) {
             let is_refused = error.code() == ErrorCode::Refused as u64;
-            let has_port = || {
-                let ports = switch.ports().unwrap_or_default();
-                ports.iter().any(|port| port.name == name)
-            };
+            let has_port = || switch.has_port(&name).unwrap_or(false);
             // The port is not of this call, and may be in use with its socket and addresses.
             if is_refused && has_port() {
                 return Err(error);

@@ -24,6 +24,7 @@ use std::mem::ManuallyDrop;
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
 
 use nix::errno::Errno;
 use nix::libc;
@@ -85,6 +86,8 @@ fn add(counter: &AtomicU64, count: u64) {
 struct Queue {
     receiver: Arc<PacketSocket>,
     sender: Arc<PacketSocket>,
+    /// Socket of [`WholeSender`].
+    whole: Arc<PacketSocket>,
     rx: RxCounters,
     tx: TxCounters,
     /// Frames lost because the receive ring was full. The kernel resets its counter at each read, so each reader adds to this.
@@ -97,10 +100,15 @@ pub(crate) struct Interface {
     queues: Vec<Arc<Queue>>,
     rx_slots: u32,
     tx_slots: u32,
-    _promiscuity: Promiscuity,
+    _promiscuity: Option<Promiscuity>,
 }
 
 impl Interface {
+    /// Moves the sockets out of a port whose queues are closed. The port has no counters any more.
+    pub(crate) fn take_sockets(&mut self) -> impl Send + 'static + use<> {
+        std::mem::take(&mut self.queues)
+    }
+
     /// Returns the counters of all queues.
     pub(crate) fn stats(&self) -> PortStats {
         let count = |sum: &mut u64, counter: &AtomicU64| {
@@ -565,13 +573,42 @@ fn is_permanent_error(outcome: Result<usize, Errno>, sender: &PacketSocket) -> b
     }
 }
 
-/// Opens a port on an interface with the given queues per direction, which receive frames from then on.
+/// Sockets of a queue that receive and send.
+type RingSockets = (PacketSocket, PacketSocket);
+
+/// Creates the sockets with rings of all queues. For each ring, the kernel waits until no CPU uses a former one (synchronize_net in
+/// packet_set_ring, net/packet/af_packet.c), which takes some 10 ms: a further thread waits for those that send at the same time.
+fn ring_sockets(
+    interface: u32,
+    queues: u16,
+    (rx_geometry, tx_geometry): (Geometry, Geometry),
+) -> Result<Vec<RingSockets>, Failure> {
+    let senders = || -> Result<Vec<_>, Failure> {
+        let all = (0..queues).map(|_| PacketSocket::sender(interface, tx_geometry));
+        all.collect()
+    };
+    thread::scope(|scope| {
+        let builder = thread::Builder::new().name("qw-rings".to_owned());
+        let spawned = builder.spawn_scoped(scope, senders);
+        let receivers = (0..queues).map(|_| PacketSocket::receiver(interface, rx_geometry));
+        let receivers = receivers.collect::<Result<Vec<_>, Failure>>();
+        let senders = match spawned {
+            Ok(thread) => thread.join().unwrap_or(Err(("a thread", Errno::EIO))),
+            // It takes longer without a thread.
+            Err(_) => senders(),
+        };
+        Ok(receivers?.into_iter().zip(senders?).collect())
+    })
+}
+
+/// Opens a port on an interface with the given queues per direction, which receive frames from then on. `is_promiscuous`: the caller holds
+/// the interface in promiscuous mode.
 ///
 /// # Errors
 /// The kernel's error: the interface does not exist or is not an Ethernet interface, the process lacks the privilege, or there
 /// is too little memory for the rings.
 pub(crate) fn open(
-    interface: &str,
+    (interface, is_promiscuous): (&str, bool),
     queues: u16,
     options: &PortOptions,
     pool: &Mempool,
@@ -585,8 +622,10 @@ pub(crate) fn open(
     };
     let failed = |(step, error): Failure| fail(step, error.desc().to_owned());
     let index = if_nametoindex(interface).map_err(|error| failed(("if_nametoindex", error)))?;
-    let promiscuity =
-        Promiscuity::of(interface).map_err(|error| fail("promiscuous mode", error.to_string()))?;
+    let promiscuity = (!is_promiscuous).then(|| Promiscuity::of(interface));
+    let promiscuity = promiscuity
+        .transpose()
+        .map_err(|error| fail("promiscuous mode", error.to_string()))?;
     let page_size = sysconf(SysconfVar::PAGE_SIZE).ok().flatten();
     let page_size = page_size.and_then(|size| usize::try_from(size).ok());
     let slot_space = slot::space(options.frame_size_max);
@@ -595,10 +634,13 @@ pub(crate) fn open(
     let tx_geometry = geometry(options.tx_ring_size);
     let (mut rx, mut tx, mut shared) = (Vec::new(), Vec::new(), Vec::new());
     let mut kinds = None;
-    for number in 0..queues {
+    let sockets = ring_sockets(index, queues, (rx_geometry, tx_geometry)).map_err(failed)?;
+    for (number, (receiver, sender)) in sockets.into_iter().enumerate() {
+        let whole = PacketSocket::whole_sender(index).map_err(failed)?;
         let queue = Arc::new(Queue {
-            receiver: Arc::new(PacketSocket::receiver(index, rx_geometry).map_err(failed)?),
-            sender: Arc::new(PacketSocket::sender(index, tx_geometry).map_err(failed)?),
+            receiver: Arc::new(receiver),
+            sender: Arc::new(sender),
+            whole: Arc::new(whole),
             rx: RxCounters::default(),
             tx: TxCounters::default(),
             missed: AtomicU64::new(0),
@@ -606,7 +648,7 @@ pub(crate) fn open(
         let map = |socket: &Arc<PacketSocket>, geometry| {
             Ring::map(socket, geometry).map_err(|error| failed(("mmap", error)))
         };
-        let interrupt = interrupts.get(usize::from(number)).map(|interrupts| {
+        let interrupt = interrupts.get(number).map(|interrupts| {
             let socket = queue.receiver.try_clone()?;
             interrupts.watch(socket)
         });
@@ -619,14 +661,13 @@ pub(crate) fn open(
             pool: pool.clone(),
             queue: Arc::clone(&queue),
         });
-        let socket = PacketSocket::whole_sender(index).map_err(failed)?;
         let kinds = *kinds.get_or_insert_with(|| {
             // A kernel that does not show its features gets segments.
-            WholeKinds::of(&socket.features(interface).unwrap_or_default())
+            WholeKinds::of(&queue.whole.features(interface).unwrap_or_default())
         });
         tx.push(AfPacketTx {
             ring: map(&queue.sender, tx_geometry)?,
-            whole: WholeSender::new(socket, kinds),
+            whole: WholeSender::new(Arc::clone(&queue.whole), kinds),
             queue: Arc::clone(&queue),
         });
         shared.push(queue);

@@ -39,13 +39,23 @@ pub(super) struct Pair {
     index: u32,
     is_deleted: bool,
     is_kept: bool,
-    _promiscuity: Option<Promiscuity>,
+    promiscuity: Option<Promiscuity>,
 }
 
 impl Pair {
     /// Keeps the pair if the URI requires that. A pair that was created for a port that cannot be opened is deleted before that.
     pub(super) const fn settle(&mut self) {
         self.is_deleted = !self.is_kept;
+    }
+
+    /// Returns true if the value deletes the pair.
+    pub(super) const fn is_deleted(&self) -> bool {
+        self.is_deleted
+    }
+
+    /// Returns the promiscuous mode, which marks the pair as in use as long as it exists.
+    pub(super) const fn take_promiscuity(&mut self) -> Option<Promiscuity> {
+        self.promiscuity.take()
     }
 
     fn release(&self) -> Result<(), Failure> {
@@ -264,7 +274,7 @@ impl Request<'_> {
             index,
             is_deleted: true,
             is_kept: self.is_kept,
-            _promiscuity: None,
+            promiscuity: None,
         };
         let other = far.named(self.far.name)?.ok_or(VANISHED)?;
         self.set_up(&mut pair, far, &other)?;
@@ -278,7 +288,7 @@ impl Request<'_> {
             index: left.index,
             is_deleted: false,
             is_kept: self.is_kept,
-            _promiscuity: None,
+            promiscuity: None,
         };
         pair.near
             .change(message::configure(left.index, &self.near))?;
@@ -306,7 +316,7 @@ impl Request<'_> {
         let up = message::set_flags(other.index, libc::IFF_UP, libc::IFF_UP);
         far.change(Ok(up))?;
         near.change(Ok(message::set_flags(index, NEAR_FLAGS, NEAR_FLAGS)))?;
-        pair._promiscuity = Some(promiscuity);
+        pair.promiscuity = Some(promiscuity);
         Ok(())
     }
 }

@@ -13,6 +13,7 @@ use quietwire_tables::fdb::Fdb;
 use quietwire_tables::fragment_order::HELD_FRAGMENTS;
 
 use super::Engine;
+use super::buffers::{Need, PortBuffers, buffers, need_of_own, need_of_shared};
 use super::connections::connection_stage;
 use super::driver_drops::DriverDrops;
 use super::links::Link;
@@ -27,9 +28,6 @@ use crate::forward::{HELD_MAX, RING_FRAMES, Segmenter, Stage, WorkerCommand};
 use crate::layer3::FollowedTables;
 use crate::report::PortCounts;
 
-/// Buffers per thread: its cache (one and a half times its size), and bursts in flight.
-const BUFFERS_A_THREAD: u32 = buffers(1024);
-const BUFFERS_SPARE: u32 = buffers(1024);
 /// Maximum number of copies of flooded frames in flight, and of others but those that wait.
 const BUFFERS_COPIES: u32 = buffers(2047);
 /// Minimum number of copies that may wait for inspectors. Each thread has space for [`HELD_MAX`].
@@ -43,13 +41,10 @@ const BUFFERS_FRAGMENTS_MAX: u32 = buffers(16 * 256);
 /// Maximum number of segments in flight, most of them in transmit queues. Guests may use a small segment size.
 const BUFFERS_SEGMENTS: u32 = 4095;
 const BUFFERS_SEGMENTS_OF_GUESTS: u32 = 8191;
+/// Maximum number of stages in an order, so that it does not delay the frames of the thread for long.
+const STAGES_AN_ORDER: usize = 32;
 /// Buffers of this size have space for frames of the usual size. There are fewer buffers if each has more space.
 const USUAL_SPACE: u32 = 2048;
-
-/// Returns the number of buffers. Tests of this crate make thousands of switches that forward nothing.
-const fn buffers(number: u32) -> u32 {
-    if cfg!(test) { number / 4 } else { number }
-}
 
 /// Returns the number of buffers for copies that wait for inspectors, if so many threads forward at the start. Further threads share them.
 fn buffers_held(threads: usize) -> u32 {
@@ -64,21 +59,6 @@ fn buffers_of_fragments(threads: usize) -> u32 {
 /// Returns the number of buffers of threads that have space for `each`.
 fn buffers_of_threads(threads: usize, each: usize) -> u32 {
     u32::try_from(threads.saturating_mul(each)).map_or(u32::MAX, buffers)
-}
-
-/// Returns the number of buffers for the rings of ports and for threads. It saturates: [`Mempool::new`] refuses the maximum.
-fn buffers_of_ports(ports: &[PortOptions], threads: usize) -> u32 {
-    let of_rings = |queues: u16, size: u16| u32::from(queues).saturating_mul(u32::from(size));
-    let of_threads = u32::try_from(threads)
-        .unwrap_or(u32::MAX)
-        .saturating_mul(BUFFERS_A_THREAD);
-    ports
-        .iter()
-        .fold(BUFFERS_SPARE.saturating_add(of_threads), |buffers, port| {
-            buffers
-                .saturating_add(of_rings(port.rx_queues, port.rx_ring_size))
-                .saturating_add(of_rings(port.tx_queues, port.tx_ring_size))
-        })
 }
 
 /// Resources allocated for a plan and not in use yet.
@@ -315,29 +295,57 @@ impl Engine {
         Ok(fdbs)
     }
 
-    /// Opens ports, which share a buffer pool.
+    /// Returns the buffers of each of these new ports.
+    ///
+    /// # Errors
+    /// There is too little memory.
+    fn buffers_of(
+        &mut self,
+        plan: &Plan,
+        new: &[PortPlan],
+        options: &[PortOptions],
+    ) -> Result<Vec<PortBuffers>, SwitchError> {
+        if new.iter().all(|port| port.uri.copies_frames()) {
+            let ports = new.iter().zip(options);
+            let each = ports.map(|(port, options)| {
+                let need = need_of_shared(plan, port, options.data_room());
+                self.shared_buffers(need)
+            });
+            return each.collect();
+        }
+        let pool = self.new_pool(need_of_own(plan, new, options))?;
+        Ok(new.iter().map(|_| PortBuffers::own(pool.clone())).collect())
+    }
+
+    fn shared_buffers(&mut self, need: Need) -> Result<PortBuffers, SwitchError> {
+        let mut pools = std::mem::take(&mut self.shared_pools);
+        let given = pools.take(need, || self.new_pool(need));
+        self.shared_pools = pools;
+        given
+    }
+
+    fn new_pool(&mut self, need: Need) -> Result<Mempool, SwitchError> {
+        self.pools = self.pools.wrapping_add(1);
+        let maker = Arc::clone(&self.maker);
+        let name = format!("{}-{}", maker.pools(), self.pools);
+        step(&*maker, "buffers of ports", || {
+            Mempool::new(&self.eal, &name, need.count, need.data_room)
+        })
+    }
+
+    /// Opens ports.
     fn open(
         &mut self,
         plan: &Plan,
         new: &[PortPlan],
     ) -> Result<Vec<(Slot, Vec<RxQueue>)>, SwitchError> {
         let options: Vec<PortOptions> = new.iter().map(|port| options(plan, port)).collect();
-        let mut buffers = buffers_of_ports(&options, plan.forwarding_cpus.len());
-        let data_room = options.iter().map(PortOptions::data_room).max();
-        let data_room = data_room.unwrap_or(0);
-        for port in new {
-            buffers = buffers.saturating_add(port.uri.buffers_kept(data_room));
-        }
-        self.pools = self.pools.wrapping_add(1);
+        let pools = self.buffers_of(plan, new, &options)?;
         let maker = Arc::clone(&self.maker);
-        let name = format!("{}-{}", maker.pools(), self.pools);
-        let pool = step(&*maker, "buffers of ports", || {
-            Mempool::new(&self.eal, &name, buffers, data_room)
-        })?;
         let mut opened = Vec::new();
-        for (plan, options) in new.iter().zip(&options) {
+        for ((plan, options), buffers) in new.iter().zip(&options).zip(pools) {
             let started = step(&*maker, "port", || {
-                Port::open(&self.eal, &plan.uri, options, &pool)?.start()
+                Port::open(&self.eal, &plan.uri, options, buffers.pool())?.start()
             })?;
             let slot = Slot {
                 plan: plan.clone(),
@@ -352,7 +360,7 @@ impl Engine {
                 base: PortCounts::default(),
                 driver: DriverDrops::default(),
                 link: Link::default(),
-                _pool: pool.clone(),
+                _buffers: buffers,
             };
             opened.push((slot, started.rx));
         }
@@ -461,15 +469,18 @@ impl Engine {
         }
     }
 
-    /// Sends the stage of each port to all threads.
+    /// Sends the stage of each port to the threads that process its frames, many in one order: the wait for a reply takes longer than the
+    /// order.
     fn set_stages(&mut self, tally: &mut Tally) -> Result<(), SwitchError> {
         // A stage is dropped here, once no thread uses it.
         self.former_stages
             .retain(|stage| Arc::strong_count(stage) > 1);
         let numbers: Vec<u16> = self.ports().map(|(number, _)| number).collect();
+        let members = self.members_of_groups();
         let sharing = self.sharing_cpus();
+        let mut by_cpu: BTreeMap<u32, Vec<(u16, Arc<Stage>)>> = BTreeMap::new();
         for port in numbers {
-            let stage = Arc::new(self.stage_of(port));
+            let stage = Arc::new(self.stage_of(port, &members));
             let Some(slot) = self.slot_mut(port) else {
                 continue;
             };
@@ -478,8 +489,14 @@ impl Engine {
             let former = std::mem::replace(&mut slot.stage, Arc::clone(&stage));
             self.former_stages.push(former);
             for cpu in cpus {
-                let stage = Arc::clone(&stage);
-                tally.note(self.send_command(cpu, WorkerCommand::Stage { port, stage }))?;
+                let stages = by_cpu.entry(cpu).or_default();
+                stages.push((port, Arc::clone(&stage)));
+            }
+        }
+        for (cpu, stages) in by_cpu {
+            for some in stages.chunks(STAGES_AN_ORDER) {
+                let order = WorkerCommand::Stages(some.to_vec());
+                tally.note(self.send_command(cpu, order))?;
             }
         }
         Ok(())
@@ -526,21 +543,5 @@ mod tests {
             buffers(4 * u32::try_from(HELD_FRAGMENTS).unwrap())
         );
         assert_eq!(buffers_of_fragments(64), BUFFERS_FRAGMENTS_MAX);
-    }
-
-    #[test]
-    fn buffers_for_the_largest_rings_of_many_ports_do_not_overflow() {
-        let mut port = PortOptions::new("port", 1518);
-        (port.rx_queues, port.rx_ring_size) = (2, 512);
-        (port.tx_queues, port.tx_ring_size) = (3, 256);
-        let of_threads = BUFFERS_SPARE + 4 * BUFFERS_A_THREAD;
-        assert_eq!(buffers_of_ports(&[], 4), of_threads);
-        assert_eq!(
-            buffers_of_ports(&[port.clone(), port.clone()], 4),
-            of_threads + 2 * (2 * 512 + 3 * 256)
-        );
-        (port.rx_queues, port.rx_ring_size) = (u16::MAX, u16::MAX);
-        (port.tx_queues, port.tx_ring_size) = (u16::MAX, u16::MAX);
-        assert_eq!(buffers_of_ports(&[port], usize::MAX), u32::MAX);
     }
 }

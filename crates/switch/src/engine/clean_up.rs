@@ -38,6 +38,7 @@ impl Engine {
         for number in self.leaving() {
             tally.note(self.remove(number))?;
         }
+        self.shared_pools.free_unused();
         self.layer3.lock().keep_vrfs(&self.plan.layer3.vrfs);
         for cpu in self.cpus() {
             if !self.plan.forwarding_cpus.iter().any(|one| one.0 == cpu) {

@@ -270,7 +270,7 @@ fn name_of(order: &WorkerCommand) -> &'static str {
     match order {
         WorkerCommand::Adopt(_) => "adopt",
         WorkerCommand::Release { .. } => "release",
-        WorkerCommand::Stage { .. } => "stage",
+        WorkerCommand::Stages(_) => "stages",
         WorkerCommand::Output { .. } => "output",
         WorkerCommand::Relay(_) => "relay",
         WorkerCommand::EndRelays { .. } => "end relays",

@@ -142,6 +142,7 @@ impl Engine {
             }
             Reply::Full(order) => self.keep_order(order),
             Reply::Done
+            | Reply::Stages { .. }
             | Reply::Input(None)
             | Reply::Domain { .. }
             | Reply::OutputRules { .. }

@@ -195,8 +195,8 @@ impl Engine {
         }
         let stage = Arc::new(Stage::Drop);
         for cpu in sharing {
-            let stage = Arc::clone(&stage);
-            drop(self.send_command(cpu, WorkerCommand::Stage { port, stage })?);
+            let stages = vec![(port, Arc::clone(&stage))];
+            drop(self.send_command(cpu, WorkerCommand::Stages(stages))?);
         }
         let slot = self.slot(port).map(|slot| Arc::clone(&slot.stage));
         self.former_stages.extend(slot);

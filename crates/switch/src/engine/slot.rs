@@ -3,9 +3,10 @@
 
 use std::sync::Arc;
 
-use quietwire_dpdk::{Mempool, PortHandle, TxQueue};
+use quietwire_dpdk::{PortHandle, TxQueue};
 
 use super::assign::QueueId;
+use super::buffers::PortBuffers;
 use super::driver_drops::DriverDrops;
 use super::links::Link;
 use crate::config::PortPlan;
@@ -44,5 +45,5 @@ pub(crate) struct Slot {
     pub(crate) base: PortCounts,
     pub(crate) driver: DriverDrops,
     pub(crate) link: Link,
-    pub(crate) _pool: Mempool,
+    pub(crate) _buffers: PortBuffers,
 }

@@ -20,15 +20,16 @@ impl Engine {
         let mut needed: BTreeSet<(u16, u32)> = BTreeSet::new();
         // Owners send what other threads receive.
         let owners = self.owner_cpus();
+        let (members, routed) = (self.members_of_groups(), self.routed_ports());
         for ((from, _), cpu) in places {
-            let reach = self.reach(*from);
+            let reach = self.reach_within(*from, &members, &routed);
             for cpu in owners.iter().chain([cpu]) {
                 needed.extend(reach.iter().map(|to| (*to, *cpu)));
             }
         }
         // The thread that sends for the service thread.
         if let Some(cpu) = self.plan.forwarding_cpus.iter().next() {
-            needed.extend(self.routed_ports().into_iter().map(|to| (to, cpu.0)));
+            needed.extend(routed.iter().map(|to| (*to, cpu.0)));
         }
         needed.into_iter().collect()
     }

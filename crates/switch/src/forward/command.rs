@@ -49,13 +49,8 @@ pub(crate) enum WorkerCommand {
         /// Number of its receive queue.
         queue: u16,
     },
-    /// Process the frames of a port with this stage.
-    Stage {
-        /// Number of the port.
-        port: u16,
-        /// The stage.
-        stage: Arc<Stage>,
-    },
+    /// Process the frames of ports with these stages, each with the number of its port.
+    Stages(Vec<(u16, Arc<Stage>)>),
     /// Set or remove the output to a port.
     Output {
         /// Number of the port.
@@ -133,6 +128,11 @@ pub(crate) enum WorkerCommand {
 pub(crate) enum Reply {
     /// Done; no resource returns.
     Done,
+    /// The stages that the thread has now.
+    Stages {
+        /// To be dropped.
+        _stages: Vec<(u16, Arc<Stage>)>,
+    },
     /// The receive queue; `None` if the thread did not serve it.
     Input(Option<Box<Input>>),
     /// The previous output to a port.

@@ -212,9 +212,12 @@ impl Worker {
         match order {
             WorkerCommand::Adopt(input) => self.adopt(input),
             WorkerCommand::Release { port, queue } => Reply::Input(self.release(port, queue)),
-            WorkerCommand::Stage { port, stage } => {
-                self.set_stage(port, &stage);
-                Reply::Done
+            WorkerCommand::Stages(stages) => {
+                for (port, stage) in &stages {
+                    self.set_stage(*port, stage);
+                }
+                // The list is not freed here.
+                Reply::Stages { _stages: stages }
             }
             WorkerCommand::Output { port, output } => Reply::Output {
                 port,

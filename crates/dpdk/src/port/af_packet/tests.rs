@@ -123,7 +123,7 @@ impl Rig {
     fn with(name: &str, queues: u16, options: &PortOptions) -> Self {
         let eal = testing::eal();
         let pool = Mempool::new(&eal, name, 511, options.data_room()).unwrap();
-        let (rx, tx, interface) = open("v0", queues, options, &pool, &[]).unwrap();
+        let (rx, tx, interface) = open(("v0", false), queues, options, &pool, &[]).unwrap();
         assert_eq!((rx.len(), tx.len()), (usize::from(queues), rx.len()));
         let burst = Burst::new(&eal);
         Self {
@@ -808,7 +808,7 @@ fn a_port_needs_an_ethernet_interface() {
         let pool = Mempool::new(&testing::eal(), "needs", 511, 2048).unwrap();
         let options = PortOptions::new("p", 1518);
         let message = |interface: &str| {
-            let error = open(interface, 1, &options, &pool, &[]).unwrap_err();
+            let error = open((interface, false), 1, &options, &pool, &[]).unwrap_err();
             error.to_string()
         };
         assert!(message("v7").contains("af-packet:v7"), "{}", message("v7"));
@@ -816,7 +816,7 @@ fn a_port_needs_an_ethernet_interface() {
         assert!(message("g0").contains("Ethernet"), "{}", message("g0"));
         // Any number of ports can share an interface, and none of them leaves anything behind.
         for _ in 0..8 {
-            drop(open("v0", 4, &options, &pool, &[]).unwrap());
+            drop(open(("v0", false), 4, &options, &pool, &[]).unwrap());
         }
     });
 }

@@ -5,6 +5,7 @@
 use std::array;
 use std::io::{IoSlice, IoSliceMut};
 use std::ptr;
+use std::sync::Arc;
 
 use nix::errno::Errno;
 use quietwire_base::proc::{kernel_release, release_numbers};
@@ -187,7 +188,7 @@ impl WholeKinds {
 /// Sends frames that the device or the receiver segments.
 #[derive(Debug)]
 pub(super) struct WholeSender {
-    socket: PacketSocket,
+    socket: Arc<PacketSocket>,
     kinds: WholeKinds,
     /// Successive refusals.
     refusals: u32,
@@ -198,7 +199,7 @@ pub(super) struct WholeSender {
 
 impl WholeSender {
     /// Returns a sender to a device that accepts these kinds.
-    pub(super) const fn new(socket: PacketSocket, kinds: WholeKinds) -> Self {
+    pub(super) const fn new(socket: Arc<PacketSocket>, kinds: WholeKinds) -> Self {
         Self {
             socket,
             kinds,

@@ -87,7 +87,7 @@ fn killed(uri: &str, is_kept: bool) {
     let alias = Marker::of_a_dead_process("left", is_kept).to_string();
     let changed = message::set_alias(pair.index, &alias);
     pair.near.change(changed).unwrap();
-    pair._promiscuity = None;
+    pair.promiscuity = None;
     std::mem::forget(pair);
 }
 
