@@ -23,6 +23,9 @@ pub(crate) const PREFIX: &str = "quietwire-";
 /// File with the controllers that are enabled for the children of a group (version 2).
 const SUBTREE_CONTROL: &str = "cgroup.subtree_control";
 
+/// File with the state of a group as a partition (version 2).
+const PARTITION: &str = "cpuset.cpus.partition";
+
 /// A CPU set to create.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SetStep {
@@ -147,10 +150,11 @@ fn second_version(target: &Target<'_>, plan: &Plan, top: &Cpusets) -> Vec<SetSte
         }
     }
     let path = top.mount.join(format!("{PREFIX}data-plane"));
-    let mut files = vec![("cpuset.cpus", data_plane.to_string())];
-    if !own.is_empty() {
-        files.push(("cpuset.cpus.partition", "isolated".to_owned()));
-    }
+    let state = if own.is_empty() { "member" } else { "isolated" };
+    let files = vec![
+        ("cpuset.cpus", data_plane.to_string()),
+        (PARTITION, state.to_owned()),
+    ];
     steps.push(set(path, files));
     steps
 }
@@ -293,12 +297,11 @@ impl SetStep {
 
     /// Reads a partition's state: the kernel accepts a partition that it cannot create, and reports the error on reading.
     fn check_current(&self, target: &Target<'_>) -> Outcome {
-        let file = "cpuset.cpus.partition";
-        let now = text(target.files, &self.path.join(file)).unwrap_or_default();
-        let is_wanted = self.files.iter().any(|(name, _)| *name == file);
-        if is_wanted && now != "isolated" {
+        let now = text(target.files, &self.path.join(PARTITION)).unwrap_or_default();
+        let is_other = |(file, state): &(&str, String)| *file == PARTITION && *state != now;
+        if self.files.iter().any(is_other) {
             return Outcome::Failed {
-                reason: format!("{file} contains '{now}'"),
+                reason: format!("{PARTITION} contains '{now}'"),
             };
         }
         Outcome::Done

@@ -311,6 +311,7 @@ fn cpu_sets_are_those_of_the_plan() {
     shared.groups.remove(1);
     apply(&rig.target(), &shared, None).unwrap();
     assert_eq!(rig.holds(&format!("{at}/cpuset.cpus")), "0-2");
+    assert_eq!(rig.holds(&format!("{at}/cpuset.cpus.partition")), "member");
     assert_eq!(rig.holds("sys/fs/cgroup/system.slice/cpuset.cpus"), "0-1");
 }
 
