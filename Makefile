@@ -50,7 +50,7 @@ export QUIETWIRE_PYTHON ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/quietwire/venv
 # tuned's files, unpacked for tests.
 export QUIETWIRE_TUNED ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/quietwire/tuned
 
-.PHONY: help setup build image clib demo test check test-labs test-cards test-longer test-hardware test-all test-api test-page test-cluster test-dpdk-versions deb test-deb lint bench performance-page repeat-measurements fuzz test-fuzz models nftables ndpi faults soak asan miri mutants deny clean-lab
+.PHONY: help setup build image clib demo test check test-labs test-cards test-longer test-hardware test-all test-api test-page test-cluster test-node-guest test-dpdk-versions deb test-deb lint bench performance-page repeat-measurements fuzz test-fuzz models nftables ndpi faults soak asan miri mutants deny clean-lab
 
 help: ## List what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -101,6 +101,9 @@ test-hardware: ## Tests that require hardware or a kernel that few machines have
 
 test-cluster: ## Custom resources, agent and rights against a real Kubernetes API server, and pods on a real node, built from Go modules (needs Go 1.24 and root)
 	@scripts/test-cluster
+
+test-node-guest: build ## A partition with systemd and cgroup v2, and at boot, in an emulated guest with Debian 13's kernel (needs QEMU, debootstrap and root)
+	@scripts/test-node-guest
 
 test-api: build ## Requests of serve's OpenAPI document by schemathesis, which it installs from PyPI
 	@scripts/test-api

@@ -208,22 +208,18 @@ impl Cpusets {
     }
 }
 
-/// Returns whether a list of controllers contains cpuset.
+/// Returns whether a list of controllers contains cpuset. In a tree of plain files, it is as it was written: `+cpuset`.
 pub(crate) fn is_enabled(controllers: &str) -> bool {
-    controllers.split_whitespace().any(|name| name == "cpuset")
+    let mut names = controllers.split_whitespace();
+    names.any(|name| name.strip_prefix('+').unwrap_or(name) == "cpuset")
 }
 
 /// Returns the direct child sets of a set.
 pub(crate) fn child_sets(top: &Path) -> io::Result<Vec<PathBuf>> {
-    child_sets_in(&Disk, top)
-}
-
-/// Returns the direct child sets of a set, with the caller's file access.
-pub(crate) fn child_sets_in(files: &dyn Files, top: &Path) -> io::Result<Vec<PathBuf>> {
     let mut sets = Vec::new();
-    for name in files.list(top)? {
+    for name in Disk.list(top)? {
         let path = top.join(name);
-        match files.read(&path.join("cpuset.cpus")) {
+        match Disk.read(&path.join("cpuset.cpus")) {
             Err(error) if is_absent(&error) => {}
             found => {
                 found?;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! CPU sets of a partition. Version 1: one set for all processes that were in no set, one for the data plane, one for each
-//! guest and neighbour, and no load balancing across isolated CPUs. Version 2: a separate partition for the data plane if it
-//! has separate service CPUs, and no isolated CPUs for other groups.
+//! guest and neighbour, and no load balancing across isolated CPUs. Version 2: one group for the data plane, which is a separate
+//! partition if the plan has separate service CPUs, and none of its CPUs for other groups.
 
 use std::io;
 use std::path::PathBuf;
@@ -19,6 +19,12 @@ use crate::settings;
 
 /// Prefix of the names of quietwire's CPU sets.
 pub(crate) const PREFIX: &str = "quietwire-";
+
+/// File with the controllers that are enabled for the children of a group (version 2).
+const SUBTREE_CONTROL: &str = "cgroup.subtree_control";
+
+/// File with the state of a group as a partition (version 2).
+const PARTITION: &str = "cpuset.cpus.partition";
 
 /// A CPU set to create.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -115,20 +121,27 @@ fn second_version(target: &Target<'_>, plan: &Plan, top: &Cpusets) -> Vec<SetSte
         takes_rest: false,
         is_live: target.is_live(),
     };
+    let data_plane = if own.is_empty() {
+        data_plane(plan).union(&plan.housekeeping)
+    } else {
+        data_plane(plan)
+    };
+    // The kernel refuses a partition whose CPUs are in the list of another group.
+    let (host, kept) = if own.is_empty() {
+        (plan.housekeeping.clone(), plan.isolated())
+    } else {
+        let kept = plan.isolated().union(&data_plane);
+        (plan.housekeeping.difference(&data_plane), kept)
+    };
+    let kept = kept.union(&plan.cpus(Role::Neighbour));
     let mut steps = Vec::new();
-    let kept = plan.isolated().union(&plan.cpus(Role::Neighbour));
-    for other in cpuset::child_sets_in(target.files, &top.mount).unwrap_or_default() {
-        let name = other.file_name().and_then(|name| name.to_str());
-        let name = name.unwrap_or_default();
-        if name == GUESTS || name.starts_with(PREFIX) {
-            continue;
-        }
+    for other in groups(target, top) {
         let now: CpuList = text(target.files, &other.join("cpuset.cpus"))
             .and_then(|cpus| cpus.parse().ok())
             .unwrap_or_default();
         // An empty list means all CPUs of the parent group.
         let wanted = if now.is_empty() {
-            plan.housekeeping.clone()
+            host.clone()
         } else {
             now.difference(&kept)
         };
@@ -136,14 +149,26 @@ fn second_version(target: &Target<'_>, plan: &Plan, top: &Cpusets) -> Vec<SetSte
             steps.push(set(other, vec![("cpuset.cpus", wanted.to_string())]));
         }
     }
-    if !own.is_empty() {
-        let cpus = data_plane(plan).to_string();
-        let path = top.mount.join(format!("{PREFIX}data-plane"));
-        let mut files = vec![("cpuset.cpus", cpus.clone())];
-        files.push(("cpuset.cpus.partition", "isolated".to_owned()));
-        steps.push(set(path, files));
-    }
+    let path = top.mount.join(format!("{PREFIX}data-plane"));
+    let state = if own.is_empty() { "member" } else { "isolated" };
+    let files = vec![
+        ("cpuset.cpus", data_plane.to_string()),
+        (PARTITION, state.to_owned()),
+    ];
+    steps.push(set(path, files));
     steps
+}
+
+/// Returns the groups below the root, except those of guests and of quietwire. They have no file `cpuset.cpus` if the controller is not
+/// enabled for them yet.
+fn groups(target: &Target<'_>, top: &Cpusets) -> Vec<PathBuf> {
+    let names = target.files.list(&top.mount).unwrap_or_default();
+    names
+        .into_iter()
+        .filter(|name| name != GUESTS && !name.starts_with(PREFIX))
+        .map(|name| top.mount.join(name))
+        .filter(|path| target.files.is_directory(path).unwrap_or_default())
+        .collect()
 }
 
 impl SetStep {
@@ -159,6 +184,16 @@ impl SetStep {
     fn is_ours(&self) -> bool {
         let name = self.path.file_name().and_then(|name| name.to_str());
         name.is_some_and(|name| name.starts_with(PREFIX))
+    }
+
+    /// Returns false if another program could disable the controller below the root (version 2). systemd does so when its units change and
+    /// none of them requires the controller. The kernel refuses this while a group below the root has enabled it for its children.
+    fn keeps_controller(&self, target: &Target<'_>) -> bool {
+        if self.top.version == Version::V1 || !self.is_ours() {
+            return true;
+        }
+        let enabled = text(target.files, &self.path.join(SUBTREE_CONTROL)).unwrap_or_default();
+        cpuset::is_enabled(&enabled)
     }
 
     pub(super) fn difference(&self, target: &Target<'_>) -> Option<Difference> {
@@ -183,6 +218,10 @@ impl SetStep {
                 }
                 wanted.push(format!("{file} '{value}'"));
             }
+        }
+        if !is_missing && !self.keeps_controller(target) {
+            now.push(format!("{SUBTREE_CONTROL} without cpuset"));
+            wanted.push(format!("{SUBTREE_CONTROL} with cpuset"));
         }
         let left = self.left_behind();
         if left > 0 {
@@ -214,10 +253,8 @@ impl SetStep {
     }
 
     fn write(&self, target: &Target<'_>, journal: &mut Journal) -> io::Result<()> {
-        if self.is_ours() {
-            let enabled = self.top.enable(target.files, journal);
-            enabled.map_err(io::Error::other)?;
-        }
+        let enabled = self.top.enable(target.files, journal);
+        enabled.map_err(io::Error::other)?;
         if self.takes_rest && self.is_live {
             self.top
                 .note_affinities(journal)
@@ -245,6 +282,12 @@ impl SetStep {
                 settings::write_in(target.files, journal, &path, value)?;
             }
         }
+        if !self.keeps_controller(target) {
+            // Removing the directory undoes this.
+            let path = self.path.join(SUBTREE_CONTROL);
+            let written = target.files.write(&path, "+cpuset");
+            written.map_err(named(&path))?;
+        }
         if self.takes_rest && self.is_live {
             let moved = cpuset::move_tasks(&self.top.mount, &self.path);
             moved.map_err(io::Error::other)?;
@@ -254,12 +297,11 @@ impl SetStep {
 
     /// Reads a partition's state: the kernel accepts a partition that it cannot create, and reports the error on reading.
     fn check_current(&self, target: &Target<'_>) -> Outcome {
-        let file = "cpuset.cpus.partition";
-        let now = text(target.files, &self.path.join(file)).unwrap_or_default();
-        let is_wanted = self.files.iter().any(|(name, _)| *name == file);
-        if is_wanted && now != "isolated" {
+        let now = text(target.files, &self.path.join(PARTITION)).unwrap_or_default();
+        let is_other = |(file, state): &(&str, String)| *file == PARTITION && *state != now;
+        if self.files.iter().any(is_other) {
             return Outcome::Failed {
-                reason: format!("{file} contains '{now}'"),
+                reason: format!("{PARTITION} contains '{now}'"),
             };
         }
         Outcome::Done

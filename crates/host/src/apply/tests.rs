@@ -298,8 +298,21 @@ fn cpu_sets_are_those_of_the_plan() {
         rig.holds(&format!("{at}/cpuset.cpus.partition")),
         "isolated"
     );
-    assert_eq!(rig.holds("sys/fs/cgroup/system.slice/cpuset.cpus"), "0-1");
+    // The kernel refuses a partition whose CPUs another group has. systemd disables the controller unless a group needs it.
+    assert_eq!(rig.holds("sys/fs/cgroup/system.slice/cpuset.cpus"), "0");
     assert_eq!(rig.holds("sys/fs/cgroup/machine.slice/cpuset.cpus"), "");
+    assert_eq!(
+        rig.holds(&format!("{at}/cgroup.subtree_control")),
+        "+cpuset"
+    );
+    // Without separate service CPUs, the data plane shares those of the host and is no partition.
+    let rig = Rig::new(SECOND_VERSION);
+    let mut shared = plan();
+    shared.groups.remove(1);
+    apply(&rig.target(), &shared, None).unwrap();
+    assert_eq!(rig.holds(&format!("{at}/cpuset.cpus")), "0-2");
+    assert_eq!(rig.holds(&format!("{at}/cpuset.cpus.partition")), "member");
+    assert_eq!(rig.holds("sys/fs/cgroup/system.slice/cpuset.cpus"), "0-1");
 }
 
 /// Panic payload that stops applying at a given call, as a kill would.

@@ -26,7 +26,7 @@ use crate::state_directory::{judge, make_directory};
 const LOCK: &str = "lab.lock";
 /// Names the marker of the case that the partition is applied for, until it is rolled back.
 const NOTE: &str = "lab.partition";
-/// The set of a partition in which the data plane is (version 1).
+/// The set of a partition in which the data plane is.
 const DATA_PLANE: &str = "quietwire-data-plane";
 /// Wait for a partition of another lab, which lasts as long as one of its cases.
 const TIMEOUT: Duration = Duration::from_secs(120);

@@ -25,8 +25,9 @@ const DEAD: &str = "2000000000";
 struct Kernel(FakeResctrl);
 
 /// Files of a new CPU set in both versions.
-const SET_FILES: [(&str, &str); 5] = [
+const SET_FILES: [(&str, &str); 6] = [
     ("cgroup.procs", ""),
+    ("cgroup.subtree_control", "\n"),
     ("cpuset.cpus", "\n"),
     ("cpuset.mems", "\n"),
     ("cpuset.sched_load_balance", "1\n"),
@@ -51,7 +52,7 @@ impl Files for Kernel {
         // The kernel creates and removes the controller's files in the groups below.
         let top = path.parent().unwrap();
         for set in Disk.list(top)? {
-            if !set.starts_with(SET_PREFIX) {
+            if !top.join(&set).is_dir() {
                 continue;
             }
             for (file, text) in SET_FILES
@@ -105,6 +106,15 @@ const MACHINES: [&[(&str, &str)]; 3] = [FIRST_VERSION, SECOND_VERSION, NOT_ENABL
 /// The settings of a machine, by their paths below its root. Tasks and CPUs of resctrl's default group are those of no other group.
 type Settings = BTreeMap<PathBuf, String>;
 
+/// Returns true for files that groups of other programs have only while the controller is enabled, with the kernel's values.
+fn is_default(file: &Path, text: &str) -> bool {
+    let is_ours = file.to_string_lossy().contains(SET_PREFIX);
+    let is_of_controller = SET_FILES.iter().any(|(name, default)| {
+        name.starts_with("cpuset.") && file.ends_with(name) && text.trim() == default.trim()
+    });
+    !is_ours && is_of_controller
+}
+
 struct Machine {
     root: tempfile::TempDir,
     kernel: Kernel,
@@ -142,7 +152,10 @@ impl Machine {
                     directories.push(below.clone());
                     found.insert(below, "a directory".to_owned());
                 } else {
-                    found.insert(below, fs::read_to_string(entry.path()).unwrap());
+                    let text = fs::read_to_string(entry.path()).unwrap();
+                    if !is_default(&below, &text) {
+                        found.insert(below, text);
+                    }
                 }
             }
         }
@@ -282,6 +295,10 @@ impl Reference {
         let report = report.unwrap().unwrap();
         assert_eq!(report.failures(), 0, "{report:?}");
         let after = machine.settings();
+        // Groups of other programs lose the CPUs, also if the controller was not enabled for them.
+        let slice = after.get(Path::new("sys/fs/cgroup/system.slice/cpuset.cpus"));
+        let slice = slice.map(|text| text.trim());
+        assert_eq!(slice, (number > 0).then_some("0"));
         let undoing = Faults::new(When::Never, None, Random::new(0));
         let undone = machine.process(&undoing, |target| roll_back(target, false));
         undone.unwrap().unwrap();
