@@ -17,8 +17,9 @@ use crate::config::{Plan, PortPlan};
 const BUFFERS_A_THREAD: u32 = buffers(1024);
 const BUFFERS_SPARE: u32 = buffers(1024);
 /// Maximum number of ports that share a pool.
-const PORTS_A_POOL: usize = 32;
+const PORTS_A_POOL: u32 = 32;
 /// Buffers of a shared pool for each of these ports and each thread.
+#[expect(clippy::cast_possible_truncation, reason = "the size of a burst")]
 const BUFFERS_A_PORT: u32 = buffers(BURST_MAX as u32);
 
 /// Returns the number of buffers. Tests of this crate make thousands of switches that forward nothing.
@@ -62,8 +63,9 @@ struct SharedPool {
 }
 
 impl SharedPool {
-    fn ports(&self) -> usize {
-        Arc::strong_count(&self.users).saturating_sub(1)
+    fn ports(&self) -> u32 {
+        let references = Arc::strong_count(&self.users);
+        u32::try_from(references.saturating_sub(1)).unwrap_or(u32::MAX)
     }
 
     fn has_space(&self, need: Need) -> bool {
@@ -110,9 +112,9 @@ impl SharedPools {
 
     /// Frees pools without ports, except the first one.
     pub(super) fn free_unused(&mut self) {
-        let mut unused = 0_usize;
+        let mut unused = 0_u32;
         self.0.retain(|one| {
-            unused = unused.saturating_add(usize::from(one.ports() == 0));
+            unused = unused.saturating_add(u32::from(one.ports() == 0));
             one.ports() > 0 || unused == 1
         });
     }
@@ -160,7 +162,7 @@ pub(super) fn need_of_shared(plan: &Plan, port: &PortPlan, data_room: u16) -> Ne
         .map(|port| u32::from(port.tx_queues(plan.forwarding_cpus.len())))
         .fold(0_u32, u32::saturating_add)
         .saturating_mul(u32::from(plan.tx_ring_size));
-    let of_ports = (PORTS_A_POOL as u32)
+    let of_ports = PORTS_A_POOL
         .saturating_mul(BUFFERS_A_PORT)
         .saturating_add(large)
         .saturating_mul(threads);
@@ -205,7 +207,7 @@ mod tests {
             self.pools.take(need, make).unwrap()
         }
 
-        fn ports(&self) -> Vec<usize> {
+        fn ports(&self) -> Vec<u32> {
             self.pools.0.iter().map(SharedPool::ports).collect()
         }
     }
@@ -274,7 +276,7 @@ mod tests {
             need_of_shared(&plan, &plan.ports[0], 2048).count
         };
         let (one, two) = (count("2", 0), count("2-3", 0));
-        let a_thread = BUFFERS_A_THREAD + PORTS_A_POOL as u32 * BUFFERS_A_PORT;
+        let a_thread = BUFFERS_A_THREAD + PORTS_A_POOL * BUFFERS_A_PORT;
         assert!(one > BUFFERS_SPARE + a_thread, "{one}");
         assert!(two > one + a_thread, "{two}");
         // A card may keep the frames of one port in all its transmit rings.
