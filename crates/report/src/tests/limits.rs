@@ -246,6 +246,28 @@ fn the_pacing_of_each_trial_is_shown() {
 }
 
 #[test]
+fn gaps_of_latency_trials_are_drawn_by_percentile() {
+    const CHART: &str = "aria-label=\"Gaps between bursts by percentile\"";
+    let mut results = whole();
+    for trial in results.steps.iter_mut().flat_map(|step| &mut step.trials) {
+        trial.result.health.burst_gaps = trial.result.latency.clone();
+    }
+    let (summary, page) = checked(&results);
+    let trip = summary.sizes[0].cases[0].round_trip.as_ref().unwrap();
+    let gaps = &trip.burst_gaps;
+    assert_eq!((gaps.samples, gaps.max_ns), (trip.frames, trip.max_ns));
+    let chart = page.split(CHART).nth(1).unwrap();
+    let (chart, _) = chart.split_once("</svg>").unwrap();
+    let largest = format!("largest: {}", crate::format::time_ns(gaps.max_ns as f64));
+    assert!(chart.contains(&largest), "no {largest}: {chart}");
+    let median = crate::format::time_ns(gaps.p50_ns.unwrap() as f64);
+    assert!(chart.contains(&format!("p50: {median}")), "{chart}");
+    // Trials of earlier versions have no gaps.
+    let (_, page) = checked_whole();
+    assert!(!page.contains(CHART) && !page.contains("<h3>Gaps between bursts</h3>"));
+}
+
+#[test]
 fn losses_are_reported_by_their_places() {
     let results = whole();
     let summary = Summary::of(&results).unwrap();
