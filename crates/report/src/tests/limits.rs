@@ -186,6 +186,8 @@ fn a_rate_has_a_limit() {
     assert!(text_table(&summary, None).contains("not the CPU, device idle 40"));
     let (summary, page) = with(None);
     assert_eq!(limit(&summary, 0), (Limiter::Device, None, Some(25.0)));
+    let unknown = "device, device idle unknown, tester idle 25";
+    assert!(page.contains(unknown) && text_table(&summary, None).contains(unknown));
     assert!(!page.contains("although its forwarding CPUs"));
 }
 
