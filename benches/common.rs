@@ -13,6 +13,7 @@ pub(crate) mod lcg;
 pub(crate) mod ovs;
 pub(crate) mod placement;
 pub(crate) mod plot;
+pub(crate) mod plots;
 pub(crate) mod record;
 pub(crate) mod spread;
 pub(crate) mod switch;
@@ -550,7 +551,7 @@ pub(crate) fn finish(options: &Options, mut run: Run) {
     let path = run.store(&directory).expect("the run can be stored");
     eprintln!("stored in {}", path.display());
     if let Some(directory) = &options.svg {
-        plot::draw_run(directory, &run);
+        plots::draw_run(directory, &run);
     }
     if run.failed > 0 {
         eprintln!("{} turns failed and have no figures", run.failed);

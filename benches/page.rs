@@ -13,7 +13,7 @@ use std::path::Path;
 
 use common::goals::GOALS;
 use common::record::Run;
-use common::{plot, tables};
+use common::{plots, tables};
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
@@ -76,7 +76,7 @@ fn write() -> Result<(), String> {
         run.goals = run.judge(GOALS);
         let path = directory.join(name);
         run.write(&path).map_err(|error| at(&path, &error))?;
-        plot::draw_run(&root.join(tables::IMAGES), run);
+        plots::draw_run(&root.join(tables::IMAGES), run);
     }
     for page in tables::PAGES {
         let path = root.join(page);

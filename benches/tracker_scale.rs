@@ -3,10 +3,10 @@
 //!
 //! `cargo bench -p quietwire --bench tracker_scale` prints the forwarding rate and the cycles a frame of one forwarding CPU with
 //! the smallest frames: 1 to 1,000,000 tracked UDP flows, 60,000 flows behind source NAT and a load balancer, and the cycles of a
-//! frame that begins a connection. With 4,000,000 connections, it prints the memory of one and the time of `connections
-//! restore`. Beside a scan of all ports and a flood of SYNs, it prints what established connections get, and with short
-//! connections the highest rate by RFC 9411, section 7.2. With four CPUs, two of them forward too. Memif. Requires root and a
-//! quiet machine. `-- --help` lists the options.
+//! frame that begins a connection. With full tables of up to 4,000,000 connections, it prints the memory of one and the time of
+//! `connections restore`. Alone, and beside a scan of all ports and a flood of SYNs, it prints what established connections get, and
+//! with short connections the highest rate by RFC 9411, section 7.2, with and without tracking. With four CPUs, two of them forward
+//! too. Memif. Requires root and a quiet machine. `-- --help` lists the options.
 //!
 //! Open vSwitch on DPDK (Debian's openvswitch-switch-dpdk, if it is installed) tracks the same flows, over vhost-user. VPP (if `vpp` and
 //! `vppctl` are in PATH) translates the same flows, over memif, by its plugin nat44-ed.
@@ -41,10 +41,11 @@ const MANY: u32 = 60_000;
 /// New flows behind NAT.
 const NEW: u32 = 480_000;
 const NEW_TRACKED_FLOWS: u32 = 1_000_000;
-/// Groups of a million flows of the largest table, by the first octets of their destinations.
+/// Groups of the flows of a full table, by the first octets of their destinations.
 const GROUPS: [u8; 4] = [16, 32, 48, 64];
-const IN_GROUP: u32 = 1_000_000;
-const IN_GROUP_QUICK: u32 = 100_000;
+/// Flows of each group.
+const IN_GROUP: [u32; 3] = [25_000, 250_000, 1_000_000];
+const IN_GROUP_QUICK: [u32; 1] = [100_000];
 const ROUNDS: u32 = 5;
 /// Runs of the tester after which the switch must have all connections, and the seconds of each.
 const FILLS: u32 = 5;
@@ -68,7 +69,9 @@ const SETTLE: [&str; 4] = ["--settle", "4s", "--learning-time", "4s"];
 const CROSS_CONNECT: [&str; 2] = ["--cross-connect", "p0,p1"];
 /// External addresses of VPP's source NAT: as many as quietwire's.
 const VPP_ADDRESSES: &str = "203.0.113.1 - 203.0.113.16";
+const WITHOUT_SCAN: &str = "60,000 connections alone";
 const HIGHEST: &str = "highest rate of short connections";
+const HIGHEST_UNTRACKED: &str = "highest rate of short connections, without tracking";
 
 /// Measurement of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,13 +92,19 @@ enum Case {
     },
     /// Frames that begin sessions of NAT.
     NewByVpp,
-    /// The largest table, with this number of flows in each group.
-    Largest(u32),
+    /// A full table, with this number of flows in each group.
+    Full(u32),
     Requests {
         is_flooded: bool,
     },
-    Scan,
-    Short,
+    /// Established connections, alone or beside a scan.
+    Scan {
+        is_scanned: bool,
+    },
+    /// Short connections. Without tracking, the tester or the cross-connect limits their rate.
+    Short {
+        is_tracked: bool,
+    },
     /// The tracker with two forwarding CPUs, or one of them, and this number of receive queues.
     Cpus {
         are_two: bool,
@@ -109,7 +118,7 @@ enum Case {
 
 const RATES: [Figure; 2] = [Figure::ForwardedPps, Figure::CyclesAFrame];
 const NEW_FIGURES: [Figure; 2] = [Figure::NewConnectionCycles, Figure::NewConnectionsPs];
-const LARGEST_FIGURES: [Figure; 4] = [
+const FULL_FIGURES: [Figure; 4] = [
     Figure::ForwardedPps,
     Figure::CyclesAFrame,
     Figure::OctetsAConnection,
@@ -144,14 +153,13 @@ impl Case {
                 is_translated: true,
             }
             | Self::NewByVpp => NEW_TRANSLATED.to_owned(),
-            Self::Largest(in_group) => {
-                let entries = u64::from(in_group) * GROUPS.len() as u64;
-                format!("{} connections", grouped(entries))
-            }
+            Self::Full(in_group) => format!("{} connections", grouped(in_groups(in_group))),
             Self::Requests { is_flooded: false } => WITHOUT_FLOOD.to_owned(),
             Self::Requests { is_flooded: true } => UNDER_FLOOD.to_owned(),
-            Self::Scan => SCANNED.to_owned(),
-            Self::Short => HIGHEST.to_owned(),
+            Self::Scan { is_scanned: false } => WITHOUT_SCAN.to_owned(),
+            Self::Scan { is_scanned: true } => SCANNED.to_owned(),
+            Self::Short { is_tracked: false } => HIGHEST_UNTRACKED.to_owned(),
+            Self::Short { is_tracked: true } => HIGHEST.to_owned(),
             Self::Cpus { queues, .. } => {
                 let noun = if queues == 1 { "queue" } else { "queues" };
                 format!("tracked, 60,000 flows, {queues} receive {noun}")
@@ -172,10 +180,10 @@ impl Case {
                 "translated flows"
             }
             Self::New { .. } | Self::NewByVpp => "first frames of flows",
-            Self::Largest(_) => "largest table",
+            Self::Full(_) => "full tables",
             Self::Requests { .. } => "open connections, each with 20 requests a second",
-            Self::Scan => "scan",
-            Self::Short => "RFC 9411, section 7.2",
+            Self::Scan { .. } => "scan",
+            Self::Short { .. } => "RFC 9411, section 7.2",
             Self::Cpus { .. } | Self::OfQueues { .. } => "forwarding CPUs",
         }
     }
@@ -192,10 +200,10 @@ impl Case {
     fn figures(self) -> &'static [Figure] {
         match self {
             Self::New { .. } | Self::NewByVpp => &NEW_FIGURES,
-            Self::Largest(_) => &LARGEST_FIGURES,
+            Self::Full(_) => &FULL_FIGURES,
             Self::Requests { .. } => &REQUEST_FIGURES,
-            Self::Scan => &SCAN_FIGURES,
-            Self::Short => &[Figure::ConnectionsPs],
+            Self::Scan { .. } => &SCAN_FIGURES,
+            Self::Short { .. } => &[Figure::ConnectionsPs],
             Self::Cpus { .. } | Self::OfQueues { .. } => &[Figure::ForwardedPps],
             _ => &RATES,
         }
@@ -204,6 +212,7 @@ impl Case {
     fn point(self) -> Point {
         let size = match self {
             Self::Tracked(count) | Self::TrackedByOvs(count) => Some(u64::from(count)),
+            Self::Full(in_group) => Some(in_groups(in_group)),
             _ => None,
         };
         Point {
@@ -230,14 +239,19 @@ impl Case {
             Self::Balanced => turn.balanced(),
             Self::New { is_translated } => turn.new_connections(is_translated),
             Self::NewByVpp => turn.new_sessions_of_vpp(),
-            Self::Largest(in_group) => turn.largest(in_group),
+            Self::Full(in_group) => turn.full(in_group),
             Self::Requests { is_flooded } => turn.requests(is_flooded),
-            Self::Scan => turn.scan(),
-            Self::Short => turn.short(),
+            Self::Scan { is_scanned } => turn.scan(is_scanned),
+            Self::Short { is_tracked } => turn.short(is_tracked),
             Self::Cpus { are_two, queues } => turn.cpus(are_two, queues),
             Self::OfQueues { are_handed_over } => turn.of_queues(are_handed_over),
         }
     }
+}
+
+/// Returns the number of flows of all groups.
+fn in_groups(in_group: u32) -> u64 {
+    u64::from(in_group) * GROUPS.len() as u64
 }
 
 /// Returns the section of the configuration for this number of connections.
@@ -514,7 +528,7 @@ impl Turn<'_> {
         self.add(Figure::NewConnectionsPs, cycles.map(|cycles| hz / cycles));
     }
 
-    fn largest(&mut self, in_group: u32) {
+    fn full(&mut self, in_group: u32) {
         let entries = in_group * GROUPS.len() as u32;
         // Connections without an answer stay.
         let config = connections(entries, "udp-unreplied = 3600\n");
@@ -544,14 +558,18 @@ impl Turn<'_> {
         self.add(Figure::LoadedS, Some(loaded_s));
     }
 
-    fn scan(&mut self) {
+    /// Measures frames of established connections, alone or among those of a scan.
+    fn scan(&mut self, is_scanned: bool) {
         // Those of the scan replace each other.
         let device = self.device("switch", &connections(2 * MANY, ""), &CROSS_CONNECT);
         let open = device.describe("open.toml", &flows::to_all_ports(Some(MANY)));
         device.fill(&open, "both", u64::from(MANY));
-        let scan = device.describe("scan.toml", &flows::to_all_ports(None));
+        let offered = match is_scanned {
+            true => device.describe("scan.toml", &flows::to_all_ports(None)),
+            false => open.clone(),
+        };
         let (packets, work) = (Packets::of(&device), device.work());
-        let rate = device.rate(&scan);
+        let rate = device.rate(&offered);
         let cycles = device.work().since(work).cycles_a_frame();
         let established = Packets::of(&device).established_share_since(&packets);
         self.add(Figure::ForwardedPps, Some(rate));
@@ -588,8 +606,11 @@ impl Turn<'_> {
         self.add(Figure::CyclesAFrame, cycles);
     }
 
-    fn short(&mut self) {
-        let config = connections(1_000_000, "tcp-time-wait = 1\ntcp-close = 1\n");
+    fn short(&mut self, is_tracked: bool) {
+        let config = match is_tracked {
+            true => connections(1_000_000, "tcp-time-wait = 1\ntcp-close = 1\n"),
+            false => String::new(),
+        };
         let device = self.device("switch", &config, &CROSS_CONNECT);
         let file = device.describe("connections.toml", flows::short_connections());
         let mut command = tester(&device, "measure", &file);
@@ -764,12 +785,14 @@ fn cases(options: &Options) -> Vec<Case> {
     if vpp::is_installed() {
         cases.push(Case::NewByVpp);
     }
-    cases.push(Case::Largest(match options.quick {
-        true => IN_GROUP_QUICK,
-        false => IN_GROUP,
-    }));
+    let in_group = match options.quick {
+        true => &IN_GROUP_QUICK[..],
+        false => &IN_GROUP,
+    };
+    cases.extend(in_group.iter().copied().map(Case::Full));
     cases.extend([false, true].map(|is_flooded| Case::Requests { is_flooded }));
-    cases.extend([Case::Scan, Case::Short]);
+    cases.extend([false, true].map(|is_scanned| Case::Scan { is_scanned }));
+    cases.extend([false, true].map(|is_tracked| Case::Short { is_tracked }));
     if common::cpus() >= CPUS_MIN {
         for queues in [1, 2] {
             cases.extend([false, true].map(|are_two| Case::Cpus { are_two, queues }));

@@ -19,6 +19,9 @@ mod lcg;
 #[path = "../benches/common/plot.rs"]
 mod plot;
 #[allow(dead_code)]
+#[path = "../benches/common/plots.rs"]
+mod plots;
+#[allow(dead_code)]
 #[path = "../benches/common/record.rs"]
 mod record;
 #[allow(dead_code)]
@@ -42,6 +45,7 @@ use std::path::Path;
 use attempt::{Subject, measures_a_rate};
 use goals::{GOALS, Goal, Ratio};
 use lcg::Lcg;
+use plots::{Form, PLOTS};
 use record::{Absent, Bound, Figure, Judged, Point, Run, Verdict};
 use spread::Estimate;
 
@@ -139,7 +143,7 @@ fn is_same(a: &Judged, b: &Judged) -> bool {
 fn figures_are_what_the_stored_runs_give() {
     let drawn = tempfile::tempdir().unwrap();
     for (_, run) in stored() {
-        plot::draw_run(drawn.path(), &run);
+        plots::draw_run(drawn.path(), &run);
     }
     for figure in std::fs::read_dir(drawn.path()).unwrap() {
         let figure = figure.unwrap();
@@ -149,6 +153,81 @@ fn figures_are_what_the_stored_runs_give() {
         let [drawn, kept] = [figure.path(), kept].map(|path| std::fs::read(path).ok());
         let name = figure.file_name();
         assert!(drawn == kept, "`make performance-page` changes {name:?}");
+    }
+}
+
+#[test]
+fn plots_are_drawn_and_linked_if_a_run_has_their_figures() {
+    for plot in PLOTS {
+        let directory = tempfile::tempdir().unwrap();
+        let drawn = |run: &Run| {
+            plots::draw_run(directory.path(), run);
+            let files = std::fs::read_dir(directory.path()).unwrap();
+            files.count()
+        };
+        let mut run = run([&[1.0; 5], &[]]);
+        run.bench = plot.bench.to_owned();
+        let point = |size| Point {
+            group: format!("{} more", plot.group),
+            case: CASE.to_owned(),
+            size,
+            side: "ours".to_owned(),
+        };
+        // The helper's case is in no group with a plot, and has no size.
+        run.expect(&point(Some(10)), &[plot.figure]);
+        assert_eq!((drawn(&run), plots::links(&run).as_str()), (0, ""));
+        for value in [2e7, 1e7, 3e7] {
+            run.add(&point(Some(10)), plot.figure, Some(value));
+            run.add(&point(Some(1000)), plot.figure, Some(value * 1.5));
+        }
+        drawn(&run);
+        let name = format!("{}.svg", plot.file);
+        let svg = std::fs::read_to_string(directory.path().join(&name)).unwrap();
+        for text in [plot.title, plot.quantity, "ours"] {
+            assert!(svg.contains(text), "{name}: {text}");
+        }
+        if let Form::BySize(size) = plot.form {
+            assert!(svg.contains(size), "{name}: {size}");
+        }
+        let link = format!("![{}](images/{name})\n", plot.description);
+        assert!(plots::links(&run).contains(&link), "{link}");
+        let marker = format!(
+            "<!-- made by make performance-page: {}.json -->",
+            plot.bench
+        );
+        let text = format!("{marker}\n<!-- end -->");
+        let runs = [(format!("{}.json", plot.bench), run)];
+        let page = tables::page(&text, &runs).unwrap();
+        assert!(page.contains(&link), "{page}");
+    }
+}
+
+#[test]
+fn bars_show_sides_cases_and_medians() {
+    let mut run = run([&[], &[]]);
+    run.bench = "tracker_scale".to_owned();
+    for (case, side, values) in [
+        ("1 receive queue", "one CPU", [1.5e6, 1.25e6, 2e6]),
+        ("1 receive queue", "two CPUs", [2e6, 2e6, 2e6]),
+    ] {
+        let point = Point {
+            group: "forwarding CPUs".to_owned(),
+            case: case.to_owned(),
+            size: None,
+            side: side.to_owned(),
+        };
+        for value in values {
+            run.add(&point, Figure::ForwardedPps, Some(value));
+        }
+    }
+    let directory = tempfile::tempdir().unwrap();
+    plots::draw_run(directory.path(), &run);
+    let svg = std::fs::read_to_string(directory.path().join("tracker-scale-cpus.svg")).unwrap();
+    for text in [
+        "one CPU: 1 receive queue: 1.5\n",
+        "two CPUs: 1 receive queue: 2\n",
+    ] {
+        assert!(svg.contains(text), "{text}: {svg}");
     }
 }
 

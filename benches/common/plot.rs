@@ -1,147 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Figures as SVG: one line per series, with the range of the rounds.
+//! Figures as SVG: one line per series, or one bar per case, with the range of the rounds.
 
 use std::ops::Range;
 use std::path::Path;
 
 use plotters::prelude::*;
 
-use super::record::{Figure, Run};
 use super::spread::Spread;
-
-/// Figures of a run's cases by size: bench, file, group of cases, title, horizontal axis.
-const BY_SIZE: [[&str; 5]; 6] = [
-    [
-        "bridge_scale",
-        "bridge-scale",
-        "",
-        "Bridge: 64-byte frames, one forwarding CPU",
-        "MAC addresses",
-    ],
-    [
-        "route_scale",
-        "route-scale-ipv4",
-        "IPv4",
-        "Router: 64-byte frames, one forwarding CPU, memif",
-        "IPv4 routes",
-    ],
-    [
-        "route_scale",
-        "route-scale-ipv6",
-        "IPv6",
-        "Router: 84-byte frames, one forwarding CPU, memif",
-        "IPv6 routes",
-    ],
-    [
-        "ports_scale",
-        "ports-scale",
-        "",
-        "Bridge: 64-byte frames, one forwarding CPU, memif",
-        "ports",
-    ],
-    [
-        "filter_scale",
-        "filter-scale",
-        "rules, ",
-        "Cross-connect behind filter rules: 64-byte frames, one forwarding CPU, memif",
-        "rules",
-    ],
-    [
-        "tracker_scale",
-        "tracker-scale",
-        "tracked flows",
-        "Tracked flows: 64-byte frames, one forwarding CPU",
-        "flows",
-    ],
-];
-
-/// Further figures of filters: quantity, file, vertical axis.
-const OF_FILTERS: [(Figure, &str, &str); 5] = [
-    (
-        Figure::FilterCyclesAFrame,
-        "filter-scale-cycles",
-        "cycles of the filter a frame",
-    ),
-    (Figure::LoadedS, "filter-scale-loaded", "loaded in, s"),
-    (Figure::CompileMs, "filter-scale-compile", "compiled in, ms"),
-    (Figure::SwapMs, "filter-scale-swap", "exchanged in, ms"),
-    (
-        Figure::OctetsARule,
-        "filter-scale-octets",
-        "memory, octets a rule",
-    ),
-];
-
-/// Further figures of the tracker.
-const OF_TRACKER: [(Figure, &str, &str); 1] = [(
-    Figure::CyclesAFrame,
-    "tracker-scale-cycles",
-    "cycles a frame",
-)];
-
-/// Draws the figures that show a run's rates by the size of its cases, and other quantities of filters and of the tracker.
-pub(crate) fn draw_run(directory: &Path, run: &Run) {
-    for [bench, file, group, title, below] in BY_SIZE {
-        if bench != run.bench {
-            continue;
-        }
-        let labels = Labels {
-            title,
-            below,
-            left: "forwarded, Mpps",
-            unit: 1e6,
-        };
-        let rates = lines(run, group, Figure::ForwardedPps);
-        draw_lines(directory, file, &labels, &rates);
-        let further: &[(Figure, &str, &str)] = match bench {
-            "filter_scale" => &OF_FILTERS,
-            "tracker_scale" => &OF_TRACKER,
-            _ => &[],
-        };
-        for (figure, file, left) in further.iter().copied() {
-            let labels = Labels {
-                left,
-                unit: 1.0,
-                ..labels
-            };
-            draw_lines(directory, file, &labels, &lines(run, group, figure));
-        }
-    }
-}
-
-fn draw_lines(directory: &Path, file: &str, labels: &Labels<'_>, lines: &[Series]) {
-    if !lines.is_empty() {
-        draw(directory, file, labels, lines);
-    }
-}
-
-/// Returns the lines of a quantity by the size of the cases whose group begins with a text.
-fn lines(run: &Run, group: &str, figure: Figure) -> Vec<Series> {
-    let mut lines: Vec<Series> = Vec::new();
-    for series in &run.series {
-        let point = &series.point;
-        let is_drawn = series.figure == figure && point.group.starts_with(group);
-        let values = series.values();
-        let Some(size) = point.size.filter(|_| is_drawn && !values.is_empty()) else {
-            continue;
-        };
-        let name = match run.bench.as_str() {
-            "ports_scale" => point.group.clone(),
-            "filter_scale" => format!("{}, {}", point.side, point.group),
-            _ => point.side.clone(),
-        };
-        let at = lines.iter().position(|line| line.name == name);
-        let at = at.unwrap_or_else(|| {
-            lines.push(Series {
-                name,
-                points: Vec::new(),
-            });
-            lines.len() - 1
-        });
-        lines[at].points.push((size, Spread::of(&values)));
-    }
-    lines
-}
+use super::words::grouped;
 
 /// A line of a figure.
 pub(crate) struct Series {
@@ -150,19 +16,30 @@ pub(crate) struct Series {
     pub(crate) points: Vec<(u64, Spread)>,
 }
 
+/// A bar of a figure.
+pub(crate) struct Bar {
+    /// Determines its colour.
+    pub(crate) side: String,
+    pub(crate) case: String,
+    pub(crate) value: Spread,
+}
+
 /// Labels of a figure.
 #[derive(Clone, Copy)]
 pub(crate) struct Labels<'a> {
     pub(crate) title: &'a str,
-    /// Label of the horizontal axis, which is logarithmic.
+    /// Label of the horizontal axis, which is logarithmic. With bars, it is linear and begins at 0.
     pub(crate) below: &'a str,
-    /// Label of the vertical axis, which begins at 0.
+    /// Label of the vertical axis, which begins at 0. Bars have none.
     pub(crate) left: &'a str,
     /// Divisor of the drawn values.
     pub(crate) unit: f64,
 }
 
 const SIZE: (u32, u32) = (860, 480);
+/// Height of a bar with its label, and of everything around the bars, pixels.
+const BAR_HEIGHT: u32 = 46;
+const AROUND_BARS: u32 = 120;
 const COLOURS: [RGBColor; 6] = [
     RGBColor(0, 90, 170),
     RGBColor(200, 80, 0),
@@ -190,7 +67,7 @@ pub(crate) fn draw(directory: &Path, name: &str, labels: &Labels<'_>, series: &[
         .configure_mesh()
         .x_desc(labels.below)
         .y_desc(labels.left)
-        .x_label_formatter(&|x| super::words::grouped(x.round() as u64))
+        .x_label_formatter(&|x| grouped(x.round() as u64))
         .label_style(("sans-serif", 15))
         .draw()
         .expect("the axes are drawn");
@@ -237,4 +114,65 @@ fn reach(series: &[Series]) -> Range<f64> {
 fn highest(series: &[Series]) -> f64 {
     let points = series.iter().flat_map(|line| &line.points);
     points.map(|(_, y)| y.max).fold(0.0, f64::max)
+}
+
+/// Draws `DIR/NAME.svg` with one bar below the other; creates the directory if necessary.
+pub(crate) fn draw_bars(directory: &Path, name: &str, labels: &Labels<'_>, bars: &[Bar]) {
+    std::fs::create_dir_all(directory).expect("the directory for figures");
+    let path = directory.join(format!("{name}.svg"));
+    let size = (SIZE.0, AROUND_BARS + BAR_HEIGHT * bars.len() as u32);
+    let right = bars.iter().map(|bar| bar.value.max).fold(0.0, f64::max) / labels.unit * 1.05;
+    let area = SVGBackend::new(&path, size).into_drawing_area();
+    area.fill(&WHITE).expect("the figure is drawn");
+    let mut chart = ChartBuilder::on(&area)
+        .caption(labels.title, ("sans-serif", 20))
+        .margin(16)
+        .x_label_area_size(48)
+        .build_cartesian_2d(0.0..right.max(1e-9), 0.0..bars.len() as f64)
+        .expect("the axes fit");
+    chart
+        .configure_mesh()
+        .disable_y_mesh()
+        .disable_y_axis()
+        .y_labels(0)
+        .x_desc(labels.below)
+        .x_label_formatter(&|x| short(*x))
+        .label_style(("sans-serif", 15))
+        .draw()
+        .expect("the axes are drawn");
+    let mut sides: Vec<&str> = Vec::new();
+    for (index, Bar { side, case, value }) in bars.iter().enumerate() {
+        if !sides.contains(&side.as_str()) {
+            sides.push(side);
+        }
+        let known = sides.iter().position(|known| known == side).unwrap_or(0);
+        let colour = COLOURS[known % COLOURS.len()];
+        let top = (bars.len() - index) as f64;
+        let [median, min, max] = [value.median, value.min, value.max].map(|it| it / labels.unit);
+        let corners = [(0.0, top - 0.9), (median, top - 0.5)];
+        let bar = Rectangle::new(corners, colour.mix(0.5).filled());
+        chart
+            .draw_series(std::iter::once(bar))
+            .expect("a bar is drawn");
+        let ends = [min, max].map(|end| (end, top - 0.7));
+        let range = PathElement::new(ends, colour.stroke_width(2));
+        chart
+            .draw_series(std::iter::once(range))
+            .expect("a range is drawn");
+        let text = format!("{side}: {case}: {}", short(median));
+        let text = Text::new(text, (0.0, top - 0.05), ("sans-serif", 15));
+        chart
+            .draw_series(std::iter::once(text))
+            .expect("a label is drawn");
+    }
+    area.present().expect("the figure is written");
+}
+
+/// Formats a number without useless decimals.
+fn short(number: f64) -> String {
+    if number >= 1000.0 {
+        grouped(number.round() as u64)
+    } else {
+        ((number * 1000.0).round() / 1000.0).to_string()
+    }
 }

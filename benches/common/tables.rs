@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Runs as Markdown tables, for the output of benchmarks and for stored runs in docs/performance.md.
+//! Runs as Markdown tables, for the output of benchmarks and, with the links of their figures, for stored runs in docs/performance.md.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -258,12 +258,16 @@ fn part(name: &str, runs: &[(String, Run)]) -> Result<String, String> {
     if is_by_side {
         return Ok(by_side(run));
     }
-    let parts = [
+    let mut parts = vec![
         format!("    {}\n", run.command),
         circumstances(run),
         sides(run),
         figures(run),
     ];
+    let links = super::plots::links(run);
+    if !links.is_empty() {
+        parts.push(links);
+    }
     Ok(parts.join("\n"))
 }
 

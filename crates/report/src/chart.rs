@@ -29,7 +29,7 @@ pub(crate) use history::{History, history};
 pub(crate) use load::{LoadView, load};
 pub(crate) use loss::{LossView, loss};
 pub(crate) use machine::{DrawnCpu, machine};
-pub(crate) use percentiles::percentiles;
+pub(crate) use percentiles::{gaps, percentiles};
 pub(crate) use range::range;
 pub(crate) use search::{SearchTrial, search};
 pub(crate) use timeline::cpu_timeline;

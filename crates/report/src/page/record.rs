@@ -7,6 +7,7 @@ use quietwire_tester::{InvalidCause, TesterHealth};
 use serde_json::Value;
 
 use super::words;
+use crate::chart::{gaps as gap_chart, legend};
 use crate::format::{self, grouped};
 use crate::summary::{CaseSummary, SizeSummary, Summary};
 
@@ -70,6 +71,7 @@ pub(super) fn health(size: &SizeSummary) -> Markup {
                     }
                 }
             }
+            (gaps(size))
             @if !reasons.is_empty() {
                 h3 { "Why trials were invalid" }
                 table {
@@ -94,6 +96,25 @@ pub(super) fn health(size: &SizeSummary) -> Markup {
                     }
                 }
             }
+        }
+    }
+}
+
+/// Renders the gaps between bursts of latency trials, if any are known.
+fn gaps(size: &SizeSummary) -> Markup {
+    let mut trips = size
+        .cases
+        .iter()
+        .filter_map(|case| case.round_trip.as_ref());
+    html! {
+        @if trips.any(|trip| trip.burst_gaps.samples > 0) {
+            h3 { "Gaps between bursts" }
+            p.note {
+                "Times from the start of a burst of the tester to the start of the next on the same port, in the latency trials, "
+                "which have one load. Gaps with stalls of the tester are left out."
+            }
+            (legend(size.cases.iter().map(|case| case.name.as_str())))
+            figure { (gap_chart(&size.cases)) }
         }
     }
 }

@@ -51,6 +51,8 @@ pub struct RoundTrip {
     pub low_rate: LatencySummary,
     /// Variation within the low-rate streams.
     pub low_rate_variation: DelayVariation,
+    /// Times between starts of the tester's bursts, without those in which it stalled; no samples if no trial has their histogram.
+    pub burst_gaps: LatencySummary,
     /// Minimum, mean and maximum in percent of the first case's. None if a figure is withheld.
     pub percent_of_baseline: [Option<f64>; 3],
     /// Loss ratio of all valid trials, 0 to 1.
@@ -240,6 +242,9 @@ pub(super) fn of_trials<'a>(
         })?,
         low_rate_variation: merged(&trials, |parts| {
             DelayVariation::merged(parts.iter().map(|result| &result.low_rate.variation))
+        })?,
+        burst_gaps: merged(&trials, |parts| {
+            LatencySummary::merged(parts.iter().map(|result| &result.health.burst_gaps))
         })?,
         percent_of_baseline: [None; 3],
         loss_ratio: if offered == 0 {

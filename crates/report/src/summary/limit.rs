@@ -121,15 +121,16 @@ impl Limiter {
 }
 
 impl Limit {
-    /// Formats the limit with the idle time of both sides: `tester, device idle 43 %, tester idle 2.0 %`.
+    /// Formats the limit with the idle time of both sides: `tester, device idle 43 %, tester idle 2.0 %`. An unknown one is named as such: a
+    /// device without it is not busy.
     pub(crate) fn text(&self) -> String {
         let idle = |of: &str, ratio: &Option<Spread>| {
-            ratio.as_ref().map_or_else(String::new, |ratio| {
-                format!(", {of} idle {}", format::percent(ratio.median * 100.0))
-            })
+            let ratio = ratio.as_ref();
+            let known = ratio.map(|ratio| format::percent(ratio.median * 100.0));
+            format!("{of} idle {}", known.as_deref().unwrap_or("unknown"))
         };
         format!(
-            "{}{}{}",
+            "{}, {}, {}",
             self.by.word(),
             idle("device", &self.device_idle_ratio),
             idle("tester", &self.tester_idle_ratio)

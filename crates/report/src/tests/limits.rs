@@ -186,6 +186,8 @@ fn a_rate_has_a_limit() {
     assert!(text_table(&summary, None).contains("not the CPU, device idle 40"));
     let (summary, page) = with(None);
     assert_eq!(limit(&summary, 0), (Limiter::Device, None, Some(25.0)));
+    let unknown = "device, device idle unknown, tester idle 25";
+    assert!(page.contains(unknown) && text_table(&summary, None).contains(unknown));
     assert!(!page.contains("although its forwarding CPUs"));
 }
 
@@ -243,6 +245,28 @@ fn the_pacing_of_each_trial_is_shown() {
     let cells =
         "<td>+0.0050\u{202f}%</td><td>32.0\u{202f}µs, 33.0\u{202f}µs, –, 90.0\u{202f}µs</td>";
     assert!(page.contains(cells), "no {cells}");
+}
+
+#[test]
+fn gaps_of_latency_trials_are_drawn_by_percentile() {
+    const CHART: &str = "aria-label=\"Gaps between bursts by percentile\"";
+    let mut results = whole();
+    for trial in results.steps.iter_mut().flat_map(|step| &mut step.trials) {
+        trial.result.health.burst_gaps = trial.result.latency.clone();
+    }
+    let (summary, page) = checked(&results);
+    let trip = summary.sizes[0].cases[0].round_trip.as_ref().unwrap();
+    let gaps = &trip.burst_gaps;
+    assert_eq!((gaps.samples, gaps.max_ns), (trip.frames, trip.max_ns));
+    let chart = page.split(CHART).nth(1).unwrap();
+    let (chart, _) = chart.split_once("</svg>").unwrap();
+    let largest = format!("largest: {}", crate::format::time_ns(gaps.max_ns as f64));
+    assert!(chart.contains(&largest), "no {largest}: {chart}");
+    let median = crate::format::time_ns(gaps.p50_ns.unwrap() as f64);
+    assert!(chart.contains(&format!("p50: {median}")), "{chart}");
+    // Trials of earlier versions have no gaps.
+    let (_, page) = checked_whole();
+    assert!(!page.contains(CHART) && !page.contains("<h3>Gaps between bursts</h3>"));
 }
 
 #[test]
