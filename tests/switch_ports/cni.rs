@@ -9,7 +9,7 @@ use std::process::{Command, Output, Stdio};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::rig::{Namespace, Switch, ping, quietwire, until};
+use crate::rig::{Namespace, Switch, ping, quietwire, run, until};
 
 /// An IPAM plugin: the address is in a file with the name of the container. DEL removes the file.
 const ADDRESSES: &str = r#"#!/bin/sh
@@ -24,7 +24,7 @@ struct Runtime {
     directory: TempDir,
     switch: Switch,
     // After the switch, whose namespace it is.
-    _host: Namespace,
+    host: Namespace,
 }
 
 impl Runtime {
@@ -39,7 +39,7 @@ impl Runtime {
         Self {
             directory,
             switch,
-            _host: host,
+            host,
         }
     }
 
@@ -98,21 +98,69 @@ impl Runtime {
     }
 }
 
-#[test]
-fn containers_that_the_plugin_attaches_reach_one_another_until_they_are_removed() {
-    let runtime = Runtime::new("cni-host");
-    let none = json!({});
-    let pods = ["cni-a", "cni-b"].map(Namespace::new);
-    runtime.done("STATUS", &pods[0], &none);
+/// Kind of the kernel interface in a container.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Veth,
+    Tap,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Veth => "veth",
+            Self::Tap => "tap",
+        }
+    }
+
+    /// Returns the network configuration with this kind, and with more keys.
+    fn with(self, more: &Value) -> Value {
+        let mut config = json!({ "port": self.name() });
+        let fields = config.as_object_mut().unwrap();
+        fields.extend(more.as_object().unwrap().clone());
+        config
+    }
+}
+
+fn has_eth0(pod: &Namespace) -> bool {
+    pod.ip(&["-brief", "link"]).contains("eth0")
+}
+
+/// Attaches two containers, which reach one another, and removes them.
+fn attach_and_remove(kind: Kind) {
+    let runtime = Runtime::new(&format!("cni-{}", kind.name()));
+    let plain = kind.with(&json!({}));
+    let pods = ["a", "b"].map(|pod| Namespace::new(&format!("cni-{}-{pod}", kind.name())));
+    runtime.done("STATUS", &pods[0], &plain);
+    // An interface of the container with this name stays, also if it is a tap that the switch could use.
+    pods[0].ip(&["tuntap", "add", "dev", "eth0", "mode", "tap"]);
+    runtime.give(pods[0].name(), "10.66.0.9");
+    let occupied = runtime.refused("ADD", &pods[0], &plain);
+    let code = match kind {
+        Kind::Veth => 100,
+        Kind::Tap => 7,
+    };
+    assert_eq!(occupied["code"], code, "{occupied}");
+    assert!(runtime.switch.ports().is_empty());
+    pods[0].ip(&["link", "delete", "eth0"]);
+
+    let own_index = match kind {
+        Kind::Veth => 1,
+        Kind::Tap => 0,
+    };
     let results = [0, 1].map(|index| {
         let pod = &pods[index];
         runtime.give(pod.name(), &format!("10.66.0.{}", index + 2));
-        runtime.done("ADD", pod, &none)
+        let mac = json!({ "runtimeConfig": { "mac": format!("02:00:00:00:00:0{index}") } });
+        runtime.done("ADD", pod, &kind.with(&mac))
     });
-    for (pod, result) in pods.iter().zip(&results) {
-        let own = &result["interfaces"][1];
+    for (index, (pod, result)) in pods.iter().zip(&results).enumerate() {
+        let interfaces = result["interfaces"].as_array().unwrap();
+        assert_eq!(interfaces.len(), own_index + 1);
+        let own = &interfaces[own_index];
         assert_eq!(own["name"], "eth0");
         assert_eq!(own["mtu"], 1400);
+        assert_eq!(own["mac"], format!("02:00:00:00:00:0{index}"));
         let shown = pod.ip(&["link", "show", "eth0"]);
         assert!(shown.contains("mtu 1400 "), "{shown}");
         assert!(shown.contains(own["mac"].as_str().unwrap()), "{shown}");
@@ -121,34 +169,83 @@ fn containers_that_the_plugin_attaches_reach_one_another_until_they_are_removed(
             routes.contains("default via 10.66.0.1 dev eth0"),
             "{routes}"
         );
-        assert_eq!(result["ips"][0]["interface"], 1);
-        runtime.done("CHECK", pod, &json!({ "prevResult": result }));
+        assert_eq!(result["ips"][0]["interface"], own_index);
+        runtime.done("CHECK", pod, &kind.with(&json!({ "prevResult": result })));
     }
     ping(&pods[0], "10.66.0.3");
 
-    let again = runtime.refused("ADD", &pods[0], &none);
+    let again = runtime.refused("ADD", &pods[0], &plain);
     assert!(
         again["msg"].as_str().unwrap().contains("already"),
         "{again}"
     );
     pods[1].ip(&["addr", "flush", "dev", "eth0"]);
-    let changed = runtime.refused("CHECK", &pods[1], &json!({ "prevResult": results[1] }));
+    let made = kind.with(&json!({ "prevResult": results[1] }));
+    let changed = runtime.refused("CHECK", &pods[1], &made);
     assert_eq!(changed["code"], 101, "{changed}");
     assert!(
         changed["msg"].as_str().unwrap().contains("10.66.0.3"),
         "{changed}"
     );
 
-    runtime.done("DEL", &pods[0], &none);
-    assert!(!pods[0].ip(&["-brief", "link"]).contains("eth0"));
+    runtime.done("DEL", &pods[0], &plain);
+    assert!(!has_eth0(&pods[0]));
     assert_eq!(runtime.switch.ports().len(), 1);
     // What is not valid any more is collected.
-    let valid = json!({ "ipam": {}, "cni.dev/valid-attachments": [] });
+    let valid = kind.with(&json!({ "ipam": {}, "cni.dev/valid-attachments": [] }));
     runtime.done("GC", &pods[0], &valid);
     assert!(runtime.switch.ports().is_empty());
-    assert!(!pods[1].ip(&["-brief", "link"]).contains("eth0"));
-    runtime.done("DEL", &pods[1], &none);
+    assert!(!has_eth0(&pods[1]));
+    runtime.done("DEL", &pods[1], &plain);
+    ended_before_del(&runtime, kind, &pods[0]);
     assert_eq!(runtime.switch.end(), Some(0));
+}
+
+/// Attaches a container whose namespace then ends without DEL. An interface of the node shows until when the kernel keeps the namespace: it
+/// is deleted with its other end in the container.
+fn ended_before_del(runtime: &Runtime, kind: Kind, pod: &Namespace) {
+    let plain = kind.with(&json!({}));
+    runtime.give(pod.name(), "10.66.0.2");
+    runtime.done("ADD", pod, &plain);
+    let host = &runtime.host;
+    host.ip(&[
+        "link",
+        "add",
+        "shown0",
+        "type",
+        "veth",
+        "peer",
+        "name",
+        "other0",
+        "netns",
+        pod.name(),
+    ]);
+    let is_shown = || host.ip(&["-brief", "link"]).contains("shown0@");
+    let is_gone = || (!is_shown()).then_some(());
+    assert!(is_shown());
+    let state = || runtime.switch.ports()[0]["state"].clone();
+    until("the port is up", || (state() == "up").then_some(()));
+    run(Command::new("ip").args(["netns", "delete", pod.name()]));
+    match kind {
+        Kind::Veth => {
+            until("the namespace ends", is_gone);
+            until("the port is down", || (state() == "down").then_some(()));
+        }
+        Kind::Tap => assert_eq!(state(), "up"),
+    }
+    runtime.done("DEL", pod, &plain);
+    assert!(runtime.switch.ports().is_empty());
+    until("the namespace ends", is_gone);
+}
+
+#[test]
+fn containers_that_the_plugin_attaches_reach_one_another_until_they_are_removed() {
+    attach_and_remove(Kind::Veth);
+}
+
+#[test]
+fn containers_with_taps_reach_one_another_until_they_are_removed() {
+    attach_and_remove(Kind::Tap);
 }
 
 /// The application of each pod is a switch that joins the pod's socket with an interface of its kernel.
@@ -296,11 +393,13 @@ fn failed_attachments_of_the_plugin_leave_nothing() {
     // The address was released.
     assert!(!address.exists());
     // An address that the kernel refuses, after the port was added.
-    runtime.give(pod.name(), "224.0.0.1");
-    let refused = runtime.refused("ADD", &pod, &json!({}));
-    assert_eq!(refused["code"], 5, "{refused}");
-    assert!(runtime.switch.ports().is_empty());
-    assert!(!pod.ip(&["-brief", "link"]).contains("eth0"));
+    for kind in [Kind::Veth, Kind::Tap] {
+        runtime.give(pod.name(), "224.0.0.1");
+        let refused = runtime.refused("ADD", &pod, &kind.with(&json!({})));
+        assert_eq!(refused["code"], 5, "{refused}");
+        assert!(runtime.switch.ports().is_empty());
+        assert!(!has_eth0(&pod));
+    }
     let unavailable = runtime.refused("STATUS", &pod, &json!({ "bridge": "wan" }));
     assert_eq!(unavailable["code"], 50, "{unavailable}");
     assert_eq!(runtime.switch.end(), Some(0));

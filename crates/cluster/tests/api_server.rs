@@ -119,7 +119,7 @@ fn good() -> Vec<(&'static str, Value)> {
         ),
         (
             "Network",
-            json!({ "bridge": "lan", "vlan": 7,
+            json!({ "bridge": "lan", "vlan": 7, "port": "tap",
                 "ranges": [{ "subnet": "10.66.0.0/24", "first": "10.66.0.10", "gateway": "10.66.0.1" }, { "subnet": "fd00:66::/64" }],
                 "routes": [{ "destination": "0.0.0.0/0" }, { "destination": "fd00::/8", "gateway": "fd00:66::1" }],
                 "reservations": [{ "address": "10.66.0.20", "pod": "db", "mac": "02:00:00:00:00:01" }] }),
@@ -295,6 +295,11 @@ fn bad() -> Vec<(&'static str, Value, &'static str)> {
             "Network",
             json!({ "bridge": "lan", "vlan": 4095 }),
             "less than or equal to 4094",
+        ),
+        (
+            "Network",
+            json!({ "bridge": "lan", "port": "memif" }),
+            "Unsupported value",
         ),
     ]
 }

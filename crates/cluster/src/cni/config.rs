@@ -31,12 +31,21 @@ pub enum PortKind {
     /// A pair of kernel interfaces, whose far end is in the container.
     #[default]
     Veth,
+    /// A tap of the kernel in the container, whose frames the switch reads and writes.
+    Tap,
     /// Shared memory by the memif protocol. The application in the container is the client of a socket.
     Memif,
     /// Shared memory by vhost-user. The application in the container is the client of a socket.
     VhostUser,
     /// No port of the switch: an interface of the node, which is in the container for its lifetime.
     HostDevice,
+}
+
+impl PortKind {
+    /// Returns true if the switch creates an interface in the container.
+    pub(super) const fn creates_interface(self) -> bool {
+        matches!(self, Self::Veth | Self::Tap)
+    }
 }
 
 /// A network configuration.
@@ -261,9 +270,9 @@ impl NetworkConfig {
                 )));
             }
         }
-        if self.port != PortKind::Veth && self.mtu.is_some() {
+        if !self.port.creates_interface() && self.mtu.is_some() {
             return Err(invalid(
-                "mtu: only ports of the kind veth have one (the application sets that of others)",
+                "mtu: only ports of the kinds veth and tap have one (the application sets that of others)",
             ));
         }
         self.check_kind()

@@ -16,7 +16,7 @@ const MODE: u32 = 0o644;
 pub(super) fn describe(kind: PortKind, socket: &Path) -> Option<Value> {
     let path = socket.display().to_string();
     match kind {
-        PortKind::Veth | PortKind::HostDevice => None,
+        PortKind::Veth | PortKind::Tap | PortKind::HostDevice => None,
         PortKind::Memif => Some(json!({
             "type": "memif",
             "version": "1.1.0",
@@ -62,7 +62,7 @@ mod tests {
         let socket = Path::new("/run/it/vhost.sock");
         let vhost = describe(PortKind::VhostUser, socket).unwrap();
         assert_eq!(vhost["vhost-user"]["path"], json!(socket));
-        for kind in [PortKind::Veth, PortKind::HostDevice] {
+        for kind in [PortKind::Veth, PortKind::Tap, PortKind::HostDevice] {
             assert_eq!(describe(kind, socket), None);
         }
     }

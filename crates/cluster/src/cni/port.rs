@@ -62,7 +62,7 @@ pub(super) fn socket(config: &NetworkConfig, name: &str) -> Option<PathBuf> {
 /// Returns the socket of a port in a directory, if its kind has one. It is alone in a directory with the port's name.
 pub(super) fn socket_in(directory: &Path, kind: PortKind, name: &str) -> Option<PathBuf> {
     let file = match kind {
-        PortKind::Veth | PortKind::HostDevice => return None,
+        PortKind::Veth | PortKind::Tap | PortKind::HostDevice => return None,
         PortKind::Memif => "memif.sock",
         PortKind::VhostUser => "vhost.sock",
     };
@@ -102,22 +102,26 @@ fn uri(
 ) -> String {
     let socket = socket(config, name).unwrap_or_default();
     let socket = socket.display();
-    let mut uri = match config.port {
+    let netns = environment.netns.as_deref().unwrap_or_default();
+    let interface = &environment.interface;
+    // With the key of the MAC address of the interface in the container.
+    let (mut uri, mac_key) = match config.port {
         // An interface of the node becomes no port.
-        PortKind::Veth | PortKind::HostDevice => {
-            let netns = environment.netns.as_deref().unwrap_or_default();
-            format!("veth:{name}?netns={netns}&peer={}", environment.interface)
-        }
-        PortKind::Memif => format!("memif:{socket}?role=server"),
-        PortKind::VhostUser => format!("vhost:{socket}?role=server"),
+        PortKind::Veth | PortKind::HostDevice => (
+            format!("veth:{name}?netns={netns}&peer={interface}"),
+            Some("peer-mac"),
+        ),
+        PortKind::Tap => (format!("tap:{interface}?netns={netns}"), Some("mac")),
+        PortKind::Memif => (format!("memif:{socket}?role=server"), None),
+        PortKind::VhostUser => (format!("vhost:{socket}?role=server"), None),
     };
     let mut option = |key: &str, value: String| uri += &format!("&{key}={value}");
-    if config.port == PortKind::Veth {
+    if let Some(mac_key) = mac_key {
         if let Some(mtu) = config.mtu {
             option("mtu", mtu.to_string());
         }
         if let Some(mac) = mac {
-            option("peer-mac", mac.to_string());
+            option(mac_key, mac.to_string());
         }
     }
     if let Some(queues) = config.queues {

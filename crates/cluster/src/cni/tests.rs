@@ -200,6 +200,49 @@ fn an_attachment_is_a_port_that_del_removes() {
 }
 
 #[test]
+fn interfaces_in_containers_have_the_settings_of_the_attachment() {
+    let rig = Rig::new("");
+    let uri = |more: &Value| {
+        let config = NetworkConfig::parse(&rig.config(more)).unwrap();
+        let mac = config.mac(&rig.environment("ADD")).unwrap();
+        port::port(&config, &rig.environment("ADD"), mac).uri
+    };
+    let name = port::name("lan-a", "pod-1", "net1");
+    let ends = [
+        (
+            "veth",
+            format!("veth:{name}?netns=/run/netns/pod-1&peer=net1"),
+            "peer-mac",
+        ),
+        ("tap", "tap:net1?netns=/run/netns/pod-1".to_owned(), "mac"),
+    ];
+    for (kind, plain, mac) in ends {
+        assert_eq!(uri(&json!({ "port": kind })), plain);
+        let full = uri(&json!({
+            "port": kind, "mtu": 1400, "queues": 2, "runtimeConfig": { "mac": "02:00:00:00:00:01" },
+        }));
+        assert_eq!(
+            full,
+            format!("{plain}&mtu=1400&{mac}=02:00:00:00:00:01&queues=2")
+        );
+    }
+}
+
+#[test]
+fn a_tap_in_a_container_that_does_not_exist_asks_for_no_address() {
+    let rig = Rig::new(ADDRESS);
+    let switch = FakeSwitch::default();
+    let tap = json!({ "port": "tap" });
+    let error = rig.call("ADD", &tap, &switch).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::UnknownContainer as u64);
+    assert!(switch.ports.borrow().is_empty());
+    assert_eq!(rig.calls(), "");
+    // DEL requires no container.
+    rig.call("DEL", &tap, &switch).unwrap();
+    assert_eq!(rig.calls(), "DEL\n");
+}
+
+#[test]
 fn a_port_that_the_switch_refuses_leaves_neither_address_nor_directory() {
     let rig = Rig::new(ADDRESS);
     let switch = FakeSwitch {

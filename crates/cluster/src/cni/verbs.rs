@@ -141,6 +141,11 @@ impl Call<'_> {
             );
             return Err(CniError::new(ErrorCode::InvalidConfig, what));
         }
+        if self.config.port == PortKind::Tap {
+            // The switch would use a tap of the container with this name.
+            let namespace = self.environment.netns.as_deref().unwrap_or_default();
+            host_device::check_free(namespace, &self.environment.interface)?;
+        }
         let mac = self.config.mac(self.environment)?;
         let (given, reserved) = self.request_addresses()?;
         self.attach(switch, mac.or(reserved), given)
@@ -261,10 +266,13 @@ impl Call<'_> {
         let mut result = self.begin();
         let own = match port::socket(config, name) {
             None => {
-                result.interfaces.push(Interface {
-                    name: name.to_owned(),
-                    ..Interface::default()
-                });
+                // A tap has no end on the node.
+                if config.port == PortKind::Veth {
+                    result.interfaces.push(Interface {
+                        name: name.to_owned(),
+                        ..Interface::default()
+                    });
+                }
                 self.configure(&given)?
             }
             Some(socket) => {
@@ -284,12 +292,12 @@ impl Call<'_> {
 
     /// Records the port and the settings of its interface: the agent attaches the container again if the switch is started again.
     fn record_port(&self, name: &str, own: &Interface, given: &CniResult) -> Result<(), CniError> {
-        let is_veth = self.config.port == PortKind::Veth;
+        let has_interface = self.config.port.creates_interface();
         let mac = own.mac.as_deref().and_then(|mac| mac.parse().ok());
         let record = Record {
             attached: Some(Attached {
                 port: port::port(self.config, self.environment, mac),
-                interface: is_veth.then(|| own.name.clone()),
+                interface: has_interface.then(|| own.name.clone()),
                 ips: given.ips.clone(),
                 routes: given.routes.clone(),
             }),
@@ -398,7 +406,7 @@ impl Call<'_> {
                 self.config.bridge
             ));
         }
-        if self.config.port == PortKind::Veth {
+        if self.config.port.creates_interface() {
             self.check_interface(made)?;
         }
         self.ipam(Command::Check)

@@ -51,6 +51,9 @@ fn configuration(namespace: &str, name: &str, network: &Network) -> Value {
     if let Some(mtu) = spec.mtu {
         plugin.insert("mtu", json!(mtu));
     }
+    if let Some(port) = spec.port {
+        plugin.insert("port", json!(port));
+    }
     // Without ranges, pods have the addresses that they request.
     if !spec.ranges.is_empty() {
         let network = json!(format!("{namespace}/{name}"));

@@ -54,7 +54,7 @@ fn configuration(definition: &Value) -> Value {
 #[test]
 fn the_plugin_accepts_the_configuration_of_a_definition() {
     let spec = json!({
-        "bridge": "lan", "vlan": 7, "mtu": 9000, "ranges": [{ "subnet": "10.66.0.0/24" }],
+        "bridge": "lan", "vlan": 7, "mtu": 9000, "port": "tap", "ranges": [{ "subnet": "10.66.0.0/24" }],
         "routes": [{ "destination": "10.0.0.0/8" }, { "destination": "0.0.0.0/0", "gateway": "10.66.0.1" }],
     });
     let all = definitions(&[
@@ -79,6 +79,7 @@ fn the_plugin_accepts_the_configuration_of_a_definition() {
     let first = configuration(all.values().next().unwrap());
     let plugin = &first["plugins"][0];
     assert_eq!((&plugin["vlan"], &plugin["mtu"]), (&json!(7), &json!(9000)));
+    assert_eq!(plugin["port"], "tap");
     assert_eq!(
         plugin["ipam"],
         json!({

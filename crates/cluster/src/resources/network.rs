@@ -39,6 +39,9 @@ pub struct NetworkSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 68))]
     pub mtu: Option<u16>,
+    /// Kind of the kernel interface in a pod. Default: a veth pair.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<NetworkPort>,
     /// Ranges of addresses. Default: none, so pods get the addresses that they request.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8))]
@@ -58,6 +61,16 @@ pub struct NetworkSpec {
         regex(pattern = "^[a-z0-9]([a-z0-9-]*[a-z0-9])?$")
     )]
     pub resource: Option<String>,
+}
+
+/// Kind of the kernel interface in a pod. Default: a veth pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum NetworkPort {
+    /// A pair of kernel interfaces, whose far end is in the pod.
+    Veth,
+    /// A tap of the kernel in the pod, whose frames the switch reads and writes.
+    Tap,
 }
 
 /// A range of addresses in a subnet.
