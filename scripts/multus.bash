@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
-# Part of scripts/test-node, whose functions and variables it uses: pods on the network of the cluster get two secondary networks by Multus.
-# The first is a Network with addresses, as the controller defines it. The second gives a vhost-user socket: its definition names a resource
-# of the device plugin, so that Multus names a device-info file, and copies it into the annotation network-status. Frames pass the switch
-# between the interfaces of the first network, and between the sockets of the device plugin.
+# Part of scripts/test-node, whose functions and variables it uses: pods on the network of the cluster get three secondary networks by
+# Multus. `apart` is a Network with addresses, as the controller defines it. `fast` gives a vhost-user socket: its definition names a resource
+# of the device plugin, so that Multus names a device-info file, and copies it into the annotation network-status. `chained` has a plugin of
+# containernetworking-plugins after quietwire, which sets an MTU. Frames pass the switch between the interfaces of `apart`, and between the
+# sockets of the device plugin.
+
+readonly secondary_networks=apart,fast,chained chained_mtu=1400
 
 # The rights that Multus requires.
 multus_rights() {
@@ -66,8 +69,8 @@ multus = {
 PYTHON
 }
 
-define_device_network() {
-    inside kubectl apply --filename=- <<'YAML'
+define_networks() {
+    inside kubectl apply --filename=- <<YAML
 apiVersion: k8s.cni.cncf.io/v1
 kind: NetworkAttachmentDefinition
 metadata:
@@ -80,11 +83,21 @@ spec:
     { "cniVersion": "1.1.0", "name": "fast", "plugins": [
       { "type": "quietwire", "bridge": "lan", "port": "vhost-user", "capabilities": { "CNIDeviceInfoFile": true } }
     ] }
+---
+apiVersion: k8s.cni.cncf.io/v1
+kind: NetworkAttachmentDefinition
+metadata:
+  name: chained
+  namespace: default
+spec:
+  config: |
+    { "cniVersion": "1.0.0", "name": "chained", "plugins": [
+      { "type": "quietwire", "bridge": "lan" }, { "type": "tuning", "mtu": $chained_mtu }
+    ] }
 YAML
 }
 
-# attachments POD: checks the annotation network-status of a pod. Prints its address in the first network and the path of the socket of the
-# second one.
+# attachments POD: checks the annotation network-status of a pod. Prints its address in `apart` and the path of the socket of `fast`.
 attachments() {
     local status
     status=$(inside kubectl get pod "$1" --output 'jsonpath={.metadata.annotations.k8s\.v1\.cni\.cncf\.io/network-status}')
@@ -96,7 +109,7 @@ if not sys.argv[1]:
     sys.exit("the pod has no annotation network-status")
 networks = {network["name"]: network for network in json.loads(sys.argv[1])}
 interfaces = {name: network.get("interface") for name, network in networks.items()}
-if interfaces != {"pods": "eth0", "default/apart": "net1", "default/fast": "net2"}:
+if interfaces != {"pods": "eth0", "default/apart": "net1", "default/fast": "net2", "default/chained": "net3"}:
     sys.exit(f"interfaces of the pod: {interfaces}")
 if not networks["pods"].get("default"):
     sys.exit("the network of the cluster is not the default network")
@@ -109,13 +122,15 @@ PYTHON
 }
 
 check_first_attachments() {
-    local address=$1 path=$2 own
+    local address=$1 path=$2 own mtu
     own=$(inside kubectl get pod first --output 'jsonpath={.status.podIP}')
     [[ $own == 10.244.0.* ]] || fail "the pod has no address of the cluster's network: '$own'"
     [[ $address == 10.67.0.* ]] || fail "the pod has no address of its Network: '$address'"
     inside test -S "$path" || fail "the device-info names no socket: '$path'"
     inside grep -q -r -F -e "$path" /run/k8s.cni.cncf.io/devinfo/cni || fail 'no device-info file names the socket'
-    has_plugin_ports 2 || fail 'the switch lacks a port for each network of the pod'
+    mtu=$(inside kubectl exec first -- /bin/busybox cat /sys/class/net/net3/mtu)
+    [[ $mtu == "$chained_mtu" ]] || fail "the plugin after quietwire has not set the MTU: $mtu"
+    has_plugin_ports 3 || fail 'the switch lacks a port for each network of the pod'
 }
 
 # Neither ports nor addresses are left, and no files of Multus.
@@ -136,13 +151,13 @@ check_multus() {
     fi
     say 'pods with secondary networks by Multus'
     install_multus "$program"
-    define_device_network
-    pod first "${address_first:?}" '' '' '' vhost-user apart,fast | inside kubectl apply --filename=-
+    define_networks
+    pod first "${address_first:?}" '' '' '' vhost-user "$secondary_networks" | inside kubectl apply --filename=-
     wait_for "${pod_timeout:?}" 'the first pod runs' phase_is first Running
     printed=$(attachments first) || fail 'Multus has not attached the first pod to its networks'
     read -r address path <<<"$printed"
     check_first_attachments "$address" "$path"
-    pod second "${address_second:?}" "$address_first" '' "$address" vhost-user apart,fast | inside kubectl apply --filename=-
+    pod second "${address_second:?}" "$address_first" '' "$address" vhost-user "$secondary_networks" | inside kubectl apply --filename=-
     check_second_pod
     inside kubectl delete pod first second --wait=true --timeout=60s
     wait_for "${release_timeout:?}" 'ports, addresses and files of the networks of removed pods are gone' networks_left_nothing
