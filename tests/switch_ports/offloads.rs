@@ -380,7 +380,7 @@ fn longest_frames_that_xdp_does_not_allow_are_named() {
     let arguments = ["--bridge", "lan=r", "--frame-size-max", "9018"];
     let switch = Switch::start(&net.middle, directory.path(), &ports, &arguments);
     let message = switch.refusal(&["add", "port", "l", "af-xdp:l0"]);
-    for part in ["port 'l'", "frame-size-max", "3776", "use af-packet"] {
+    for part in ["port 'l'", "frame-size-max", "3524", "use af-packet"] {
         assert!(message.contains(part), "{message}");
     }
     switch.change(&["add", "port", "l", "af-packet:l0", "--bridge", "lan"]);

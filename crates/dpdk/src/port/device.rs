@@ -25,7 +25,9 @@ use super::function::created::CreatedFunction;
 use super::function::{self, ConfiguredFunction};
 use super::interrupts::{Interrupts, Watched};
 use super::offload::ChecksumCard;
-use super::options::{ETHERNET_OVERHEAD, PortOptions, length_max, no_interrupts, pairs};
+use super::options::{
+    ETHERNET_OVERHEAD, PortOptions, XDP_FRAME_SIZE_MAX, length_max, no_interrupts, pairs,
+};
 use super::stats::PortStats;
 use super::tags::{self, TagsInFrames};
 use super::xdp_program::{self, RecordedProgram};
@@ -223,10 +225,6 @@ impl Receiver {
 /// Largest MTU of both ends of a veth pair with an XDP program, octets: a page of 4 KiB has a frame, the headroom of XDP and the kernel's
 /// description of the buffer (drivers/net/veth.c, veth_xdp_set: 4096 - 256 - 320 - 14). Network cards have similar limits.
 const XDP_MTU: u32 = 3506;
-/// Largest data room of an AF_XDP buffer, octets: a page of 4 KiB has the buffer with its descriptions by DPDK (net/xdp/xdp_umem.c,
-/// xdp_umem_reg: 4096 - 64 - 128 - 128).
-const XDP_BUFFER_MAX: u16 = 3776;
-
 /// Frames that are dropped at once.
 const BURST_OF_DROPS: u16 = 32;
 
@@ -242,6 +240,9 @@ impl Device {
         pool: &Mempool,
     ) -> Result<Self, Error> {
         if let PortUri::AfXdp { interface, .. } = uri {
+            if options.frame_size_max > XDP_FRAME_SIZE_MAX {
+                return Err(too_long_for_xdp(options));
+            }
             xdp_program::remove_left_on(interface);
             super::flow_rules::remove_left_on(interface);
         }
@@ -716,10 +717,18 @@ impl Device {
             port: self.name.clone(),
             uri: self.uri.to_string(),
             step,
-            cause: error::text(code)
-                + &likely_cause(&self.uri, self._pool.data_room())
-                + &self.mark.message(),
+            cause: error::text(code) + &likely_cause(&self.uri) + &self.mark.message(),
         })
+    }
+}
+
+fn too_long_for_xdp(options: &PortOptions) -> Error {
+    Error::PortOptions {
+        port: options.name.clone(),
+        what: format!(
+            "frames of {} octets are too long for AF_XDP (set frame-size-max to at most {XDP_FRAME_SIZE_MAX}, or use af-packet)",
+            options.frame_size_max
+        ),
     }
 }
 
@@ -758,17 +767,12 @@ fn hint(uri: &PortUri) -> &'static str {
     }
 }
 
-/// Returns the likely cause of an unspecific error of a device that was found: AF_XDP limits buffers and MTU, and a queue of an interface
-/// has one user. `data_room` is that of each buffer, octets.
-fn likely_cause(uri: &PortUri, data_room: u16) -> String {
+/// Returns the likely cause of an unspecific error of a device that was found: AF_XDP limits the MTU, and a queue of an interface has one
+/// user.
+fn likely_cause(uri: &PortUri) -> String {
     let PortUri::AfXdp { interface, .. } = uri else {
         return String::new();
     };
-    if data_room > XDP_BUFFER_MAX {
-        return format!(
-            "; the largest frame may be too long for AF_XDP (set frame-size-max to at most {XDP_BUFFER_MAX}, or use af-packet)"
-        );
-    }
     match net_device::value::<u32>(interface, "mtu") {
         Some(mtu) if mtu > XDP_MTU => format!(
             "; the MTU of {mtu} octets may be too large for XDP (set at most {XDP_MTU} on this interface and on the other end of a pair, or use af-packet)"

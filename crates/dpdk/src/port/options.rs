@@ -115,13 +115,25 @@ pub(super) fn length_max(options: &PortOptions) -> u32 {
         .min(u32::from(buffer_size(options)))
 }
 
+/// Largest frame of an `af-xdp` port with FCS, octets: a page of 4 KiB has the frame, the kernel's headroom and the descriptions of the
+/// buffer by DPDK (net/xdp/xdp_umem.c, xdp_umem_reg: 4096 - 64 - 128 - 128 - 256, and FCS).
+pub(super) const XDP_FRAME_SIZE_MAX: u16 = 3524;
+
 /// Returns the size of a buffer that fits the largest frame, octets. Thus no frame requires several buffers of the pool or in
 /// shared memory.
 pub(super) fn buffer_size(options: &PortOptions) -> u16 {
     const LINE: u16 = 64;
     const BUFFER_SIZE_MIN: u16 = 2048;
+    /// Space before each frame in a buffer of AF_XDP, without FCS (include/uapi/linux/bpf.h, XDP_PACKET_HEADROOM).
+    const XDP_HEADROOM: u16 = 256 - 4;
+    let headroom = if options.frame_size_max > XDP_FRAME_SIZE_MAX {
+        0
+    } else {
+        XDP_HEADROOM
+    };
     options
         .frame_size_max
+        .saturating_add(headroom)
         .next_multiple_of(LINE)
         .max(BUFFER_SIZE_MIN)
 }
