@@ -47,6 +47,8 @@ fn settings() -> NatSettings {
             last_port: 65_535,
             block_size: 64,
             blocks_per_host: 2,
+            deterministic: Vec::new(),
+            hold_down: HoldDown::default(),
         },
         forwards: Vec::new(),
         pairs: Vec::new(),

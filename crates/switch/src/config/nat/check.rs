@@ -8,8 +8,8 @@ use ipnet::IpNet;
 use quietwire_tables::nat::is_client_number;
 
 use super::{
-    FilteringSetting, MappingSetting, NAME_MAX, NATS_MAX, Nat64Setting, NatSetting, ipv4_of, nat64,
-    nat66,
+    FilteringSetting, MappingSetting, NAME_MAX, NATS_MAX, Nat64Setting, NatSetting,
+    block_allocation, ipv4_of, nat64, nat66,
 };
 use crate::config::connections::ConnectionsSetting;
 use crate::config::layer3::{InterfacePlan, Layer3Plan};
@@ -89,6 +89,7 @@ pub(in crate::config) fn check(
                 )));
             }
         }
+        block_allocation::check_threads(value, threads).map_err(wrong)?;
         check_threads(value, interface, threads).map_err(wrong)?;
         check_insides(value).map_err(wrong)?;
         if let Some(setting) = &value.nat64 {
@@ -235,6 +236,7 @@ fn check_one(
     nat66::check_versions(setting)?;
     check_mapping(setting)?;
     check_filtering(setting)?;
+    block_allocation::check(setting)?;
     let is_ipv6 = setting.is_ipv6();
     let mut nets = interface.addresses.iter();
     if !nets.any(|net| net.addr().is_ipv6() == is_ipv6) {
@@ -258,6 +260,14 @@ fn check_one(
                 "timeout '{name}' is out of range (allowed: 1 to {TIMEOUT_MAX_S} s)"
             ));
         }
+    }
+    if setting
+        .hold_down
+        .is_some_and(|seconds| seconds > TIMEOUT_MAX_S)
+    {
+        return Err(format!(
+            "hold-down is out of range (allowed: 0 to {TIMEOUT_MAX_S} s)"
+        ));
     }
     let tables = setting.tables(interface);
     tables.check().map_err(|error| error.to_string())?;

@@ -19,6 +19,8 @@ fn small() -> NatSettings {
         last_port: 1024 + 15,
         block_size: 8,
         blocks_per_host: 1,
+        deterministic: Vec::new(),
+        hold_down: HoldDown::default(),
     };
     settings
 }
