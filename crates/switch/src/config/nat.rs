@@ -62,6 +62,9 @@ pub struct NatSetting {
     /// Prefixes of inside hosts. Default: all packets from other interfaces are translated.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sources: Vec<IpNet>,
+    /// Prefixes of destinations. Packets to them leave with their inside addresses. Default: none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub excluded_destinations: Vec<IpNet>,
     /// External ports. Default: 1024-65535.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ports: Option<PortRange>,

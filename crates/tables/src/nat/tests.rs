@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
 mod behaviours;
+mod deterministic;
 mod filtering;
 mod flush;
 mod fragments;
 mod growth;
+mod hold_down;
 mod model;
 mod pairs;
 mod requirements;

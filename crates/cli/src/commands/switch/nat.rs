@@ -27,6 +27,9 @@ pub(super) struct NatArgs {
     /// Prefix of inside hosts; repeatable. Required with several forwarding CPUs. [default: packets from all other interfaces]
     #[arg(long = "source", value_name = "PREFIX")]
     sources: Vec<IpNet>,
+    /// Prefix of destinations whose packets leave without translation; repeatable. [default: none]
+    #[arg(long = "excluded-destination", value_name = "PREFIX")]
+    excluded_destinations: Vec<IpNet>,
     /// External ports. [default: 1024-65535]
     #[arg(long, value_name = "FIRST-LAST")]
     ports: Option<PortRange>,
@@ -88,6 +91,7 @@ impl NatArgs {
             interface: self.interface,
             addresses: self.addresses,
             sources: self.sources,
+            excluded_destinations: self.excluded_destinations,
             ports: self.ports,
             block_size: self.block_size,
             blocks_per_host: self.blocks_per_host,

@@ -16,7 +16,7 @@ use crate::config::layer3::{InterfacePlan, Layer3Plan};
 use crate::config::location::{Located, Location};
 use crate::error::SwitchError;
 
-/// Maximum number of source prefixes of an instance.
+/// Maximum number of source prefixes of an instance, and of destination prefixes.
 const SOURCES_MAX: usize = 64;
 /// Maximum timeout, seconds: 30 days.
 const TIMEOUT_MAX_S: u32 = 30 * 24 * 3600;
@@ -249,6 +249,7 @@ fn check_one(
     if setting.sources.len() > SOURCES_MAX {
         return Err(format!("too many sources (maximum: {SOURCES_MAX})"));
     }
+    check_excluded(setting)?;
     for (name, seconds) in [
         ("udp", setting.timeouts.udp),
         ("tcp-established", setting.timeouts.tcp_established),
@@ -282,6 +283,24 @@ fn check_one(
         check_address(*address, interface, layer3)?;
     }
     Ok(all)
+}
+
+/// Checks the number and the version of IP of destinations without translation.
+fn check_excluded(setting: &NatSetting) -> Result<(), String> {
+    let excluded = &setting.excluded_destinations;
+    if excluded.len() > SOURCES_MAX {
+        return Err(format!(
+            "too many excluded destinations (maximum: {SOURCES_MAX})"
+        ));
+    }
+    let is_ipv6 = setting.is_ipv6();
+    let mut excluded = excluded.iter();
+    match excluded.find(|net| net.addr().is_ipv6() != is_ipv6) {
+        None => Ok(()),
+        Some(net) => Err(format!(
+            "excluded destination {net} is not of the IP version of the external addresses (remove it, or use another NAT)"
+        )),
+    }
 }
 
 /// Checks that mappings that depend on remote IPv4 addresses are those of IPv4 hosts.
