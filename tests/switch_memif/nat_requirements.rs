@@ -25,6 +25,7 @@ addresses = ["198.51.100.1/24"]
 [[nat]]
 name = "internet"
 interface = "outside"
+excluded-destinations = ["198.51.100.11/32"]
 ports = "4000-4001"
 block-size = 2
 blocks-per-host = 1
@@ -41,11 +42,12 @@ to = "10.0.0.6:8443"
 "#;
 
 /// Interface, address, MAC address.
-const NEIGHBOURS: [(&str, &str, &str); 4] = [
+const NEIGHBOURS: [(&str, &str, &str); 5] = [
     ("inside", "10.0.0.5", "02:00:00:00:00:01"),
     ("inside", "10.0.0.6", "02:00:00:00:00:01"),
     ("outside", "198.51.100.9", "02:00:00:00:00:02"),
     ("outside", "198.51.100.10", "02:00:00:00:00:02"),
+    ("outside", "198.51.100.11", "02:00:00:00:00:02"),
 ];
 
 /// Starts a switch with the NAT, and with this line in its section.

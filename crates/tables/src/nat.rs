@@ -43,7 +43,7 @@
 //! | RFC 6888, REQ-1, REQ-2 and REQ-7: requirements of the other RFCs | as above |
 //! | RFC 6888, REQ-3: size and contiguity of the pool | up to [`EXTERNALS_MAX`] addresses, contiguous or not |
 //! | RFC 6888, REQ-4 and REQ-5: limits of ports and memory of a subscriber | port blocks of a host |
-//! | RFC 6888, REQ-6: destinations without translation | no |
+//! | RFC 6888, REQ-6: destinations without translation | the caller does not pass their packets |
 //! | RFC 6888, REQ-8: no new mapping of a port for 120 s after its last one | no other host has the block ([`HoldDown`]); computed blocks have one host each |
 //! | RFC 6888, REQ-9: PCP | no |
 //! | RFC 6888, REQ-10: management | mappings are listed, filtered and flushed |

@@ -4,6 +4,7 @@
 mod block_allocation;
 mod change;
 mod check;
+mod computed;
 mod filtering;
 mod mapping;
 mod nat64;
@@ -16,7 +17,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::str::FromStr;
 
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net};
 use quietwire_tables::filter::Protocol;
 use quietwire_tables::nat::{
     Forward, HoldDown, NatProtocol, NatSettings, NatTimeouts, Pair, PortPool,
@@ -26,8 +27,9 @@ use serde::{Deserialize, Serialize};
 
 use super::layer3::InterfacePlan;
 
-pub use block_allocation::{BlockAllocation, BlockQuery, ComputedBlock};
+pub use block_allocation::BlockAllocation;
 pub(super) use check::{check, check_collector, check_tracking};
+pub use computed::{BlockQuery, ComputedBlock};
 pub use filtering::FilteringSetting;
 pub use mapping::MappingSetting;
 pub use nat64::Nat64Setting;
@@ -74,7 +76,7 @@ pub struct NatSetting {
     /// Maximum number of blocks of a host, 1 to 8. Default: 8.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blocks_per_host: Option<u8>,
-    /// How hosts get blocks. Default: when they need them.
+    /// Allocation of blocks to hosts. Default: when they need them.
     #[serde(default, skip_serializing_if = "is_default")]
     pub block_allocation: BlockAllocation,
     /// Seconds for which no other host gets a returned block. 0: none. Default: 120 (RFC 6888, REQ-8).
@@ -326,6 +328,42 @@ impl NatSetting {
         };
         let (now, before) = (endpoints(self), endpoints(former));
         now.difference(&before).copied().collect()
+    }
+
+    /// Returns true if blocks are computed.
+    fn is_deterministic(&self) -> bool {
+        self.block_allocation == BlockAllocation::Deterministic
+    }
+
+    /// Returns the prefixes of inside hosts whose blocks are computed.
+    fn deterministic(&self) -> Vec<Ipv4Net> {
+        let sources = self.sources.iter().filter(|_| self.is_deterministic());
+        let ipv4 = |net: &IpNet| match net {
+            IpNet::V4(net) => Some(net.trunc()),
+            IpNet::V6(_) => None,
+        };
+        sources.filter_map(ipv4).collect()
+    }
+
+    /// Returns the default of `max-hosts`: all hosts have space if their blocks are computed.
+    fn default_hosts(&self) -> u32 {
+        let count =
+            |net: &Ipv4Net| 1_u32.checked_shl(u32::from(32_u8.saturating_sub(net.prefix_len())));
+        let insides = self.deterministic();
+        let counts = insides.iter().map(|net| count(net).unwrap_or(u32::MAX));
+        match insides.is_empty() {
+            true => MAX_HOSTS,
+            false => counts.fold(0, u32::saturating_add),
+        }
+    }
+
+    /// Returns the pool without an outside interface, whose first address is that one.
+    fn offline_pool(&self, first: Option<Ipv4Addr>) -> PortPool {
+        let addresses = match self.addresses.is_empty() {
+            true => first.into_iter().collect(),
+            false => self.addresses.iter().copied().filter_map(ipv4_of).collect(),
+        };
+        self.port_pool(addresses)
     }
 
     /// Returns the pool of these external addresses.

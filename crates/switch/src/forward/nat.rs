@@ -327,14 +327,9 @@ impl NatBinding {
     /// Returns true if a packet leaves without translation because of its destination.
     #[inline(always)]
     fn excludes(&self, packet: &[u8]) -> bool {
-        !self.excluded.is_empty() && self.excludes_destination(packet)
-    }
-
-    #[cold]
-    fn excludes_destination(&self, packet: &[u8]) -> bool {
-        let destination = ipv4_address_at(packet, IPV4_DESTINATION_AT);
         let mut excluded = self.excluded.iter();
-        destination.is_some_and(|to| excluded.any(|(address, mask)| to & mask == *address))
+        let to = ipv4_address_at(packet, IPV4_DESTINATION_AT);
+        excluded.any(|(address, mask)| to.is_some_and(|to| to & mask == *address))
     }
 
     /// Returns true for a source of the router itself.

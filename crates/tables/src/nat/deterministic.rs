@@ -13,7 +13,7 @@ use super::settings::{PortPool, block_of_port, ports_of_block};
 
 /// An inside prefix, and the number of its first address.
 #[derive(Clone, Copy, Debug)]
-struct Inside {
+struct HostRange {
     first: u32,
     last: u32,
     number: u64,
@@ -22,13 +22,13 @@ struct Inside {
 /// Blocks of inside addresses.
 #[derive(Debug)]
 pub(super) struct Deterministic {
-    insides: Box<[Inside]>,
+    insides: Box<[HostRange]>,
     externals: u64,
     /// Blocks of an external address.
     blocks: u64,
 }
 
-impl Inside {
+impl HostRange {
     /// Returns the number of addresses.
     #[expect(
         clippy::arithmetic_side_effects,
@@ -39,17 +39,10 @@ impl Inside {
     }
 }
 
-/// Returns the number of inside addresses.
-pub(super) fn hosts_of(insides: &[Ipv4Net]) -> u64 {
-    let last = insides_of(insides).last().copied();
-    // At most 2^32 addresses of each prefix.
-    last.map_or(0, |last| last.number.saturating_add(last.count()))
-}
-
-fn insides_of(prefixes: &[Ipv4Net]) -> Box<[Inside]> {
+fn insides_of(prefixes: &[Ipv4Net]) -> Box<[HostRange]> {
     let mut number = 0_u64;
     let inside = |net: &Ipv4Net| {
-        let inside = Inside {
+        let inside = HostRange {
             first: net.network().to_bits(),
             last: net.broadcast().to_bits(),
             number,

@@ -7,7 +7,6 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use ipnet::Ipv4Net;
 
 use super::behaviour::MappingBehaviour;
-use super::deterministic::hosts_of;
 use super::filtering::FilteringBehaviour;
 use super::names::NatProtocol;
 use crate::arena::NoMemory;
@@ -303,7 +302,7 @@ impl PortPool {
     /// Checks that each inside address with a computed block has one, and no other address has it.
     #[expect(
         clippy::arithmetic_side_effects,
-        reason = "there are few addresses, and fewer than 2^16 blocks of each"
+        reason = "there are few addresses, fewer than 2^16 blocks of each, and prefixes of up to 32 bits that do not overlap"
     )]
     fn check_deterministic(&self) -> Result<(), NatSettingsError> {
         let insides = &self.deterministic;
@@ -322,7 +321,8 @@ impl PortPool {
             }
         }
         let (addresses, of_address) = (self.addresses.len(), self.blocks() as u64);
-        let (hosts, blocks) = (hosts_of(insides), addresses as u64 * of_address);
+        let hosts = insides.iter().map(|net| 1_u64 << (32 - net.prefix_len()));
+        let (hosts, blocks) = (hosts.sum::<u64>(), addresses as u64 * of_address);
         if hosts > blocks {
             return Err(NatSettingsError::DeterministicHosts {
                 hosts,

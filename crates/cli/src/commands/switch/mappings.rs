@@ -120,7 +120,7 @@ fn computed(args: &BlockArgs, control: &ControlArgs) -> Result<String> {
     let blocks = settings.computed_blocks(args.query)?;
     if blocks.is_empty() {
         let what = match args.query {
-            BlockQuery::Inside(host) => host.to_string(),
+            BlockQuery::Host(host) => host.to_string(),
             BlockQuery::External(external) => external.to_string(),
         };
         return Err(CheckFailed(format!(

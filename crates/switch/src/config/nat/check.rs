@@ -8,8 +8,8 @@ use ipnet::IpNet;
 use quietwire_tables::nat::is_client_number;
 
 use super::{
-    FilteringSetting, MappingSetting, NAME_MAX, NATS_MAX, Nat64Setting, NatSetting,
-    block_allocation, ipv4_of, nat64, nat66,
+    FilteringSetting, MappingSetting, NAME_MAX, NATS_MAX, Nat64Setting, NatSetting, computed,
+    ipv4_of, nat64, nat66,
 };
 use crate::config::connections::ConnectionsSetting;
 use crate::config::layer3::{InterfacePlan, Layer3Plan};
@@ -89,7 +89,7 @@ pub(in crate::config) fn check(
                 )));
             }
         }
-        block_allocation::check_threads(value, threads).map_err(wrong)?;
+        computed::check_threads(value, threads).map_err(wrong)?;
         check_threads(value, interface, threads).map_err(wrong)?;
         check_insides(value).map_err(wrong)?;
         if let Some(setting) = &value.nat64 {
@@ -236,7 +236,7 @@ fn check_one(
     nat66::check_versions(setting)?;
     check_mapping(setting)?;
     check_filtering(setting)?;
-    block_allocation::check(setting)?;
+    computed::check(setting)?;
     let is_ipv6 = setting.is_ipv6();
     let mut nets = interface.addresses.iter();
     if !nets.any(|net| net.addr().is_ipv6() == is_ipv6) {
