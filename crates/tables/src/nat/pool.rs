@@ -736,7 +736,8 @@ impl Pool {
         None
     }
 
-    /// Returns a port of a host. An unused block goes back to the pool, where other hosts get it after its hold-down, and a host without blocks is forgotten.
+    /// Returns a port of a host. An unused block goes back to the pool, where other hosts get it after its hold-down. A host without blocks is
+    /// forgotten.
     #[expect(
         clippy::indexing_slicing,
         clippy::arithmetic_side_effects,
