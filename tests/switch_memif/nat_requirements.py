@@ -7,7 +7,7 @@ two external ports (nat_requirements.rs), and a mapping has that of the parity o
 mapping of an inside port has the other one.
 
 `nat_requirements.py DIRECTORY BEHAVIOUR` prints the cases of another mapping behaviour than the default. Such a NAT does not meet REQ-1 of
-RFC 4787.
+RFC 4787. `nat_requirements.py DIRECTORY deterministic` prints those of a NAT whose blocks of two ports are computed from two inside addresses.
 """
 
 import json
@@ -23,6 +23,8 @@ from scapy.packet import Raw  # noqa: E402
 
 # Inside hosts, the external address, and remote hosts.
 HOST, SERVER, OWN, REMOTE, OTHER = "10.0.0.5", "10.0.0.6", "198.51.100.1", "198.51.100.9", "198.51.100.10"
+# A destination without translation.
+EXCLUDED = "198.51.100.11"
 # Inside address of the router, and the MTU of its outside interface.
 GATEWAY, MTU = "10.0.0.1", 1400
 # External ports of even and of odd inside ports.
@@ -119,6 +121,9 @@ def mappings():
         steps = [outward(make, (HOST, port), (OWN, external), (REMOTE, 53)) for port, external in ((5000, EVEN), (5001, ODD))]
         covers = [*overloading, "5508 REQ-8", "6888 REQ-4", "6888 REQ-11"]
         case(f"{name}: no two mappings share a port, and the sender of a third one gets an error", covers, third, *steps)
+        # With a host that has no port left.
+        steps = [outward(make, (HOST, 5002), (HOST, 5002), (EXCLUDED, 53)), inward(make, (EXCLUDED, 53), (HOST, 5002), (HOST, 5002))]
+        case(f"{name}: packets to an excluded destination keep their addresses", ["6888 REQ-6"], *steps)
     steps = [outward(echo(8), (HOST, 8), (OWN, EVEN), (to, 8)) for to in (REMOTE, OTHER)]
     steps += [inward(echo(0), (to, 8), (OWN, EVEN), (HOST, 8)) for to in (REMOTE, OTHER)]
     case("ICMP: one external identifier, and replies return", ["5508 REQ-1"], *steps)
@@ -253,6 +258,18 @@ def dependent():
         case(f"{name}: every remote endpoint reaches a published port", [], *steps)
 
 
+def deterministic():
+    """RFC 7422: the order of the inside addresses determines the ports, whichever host sends first."""
+    ways = [((SERVER, 5000), 4002), ((HOST, 5000), 4000), ((SERVER, 5001), 4003), ((HOST, 5001), 4001)]
+    for name, make, _ in KINDS:
+        steps = [outward(make, inside, (OWN, port), (REMOTE, 53)) for inside, port in ways]
+        case(f"{name}: each host has the ports that are computed from its address", [], *steps)
+        steps = [inward(make, (OTHER, 9), (OWN, port), inside) for inside, port in ways]
+        case(f"{name}: computed ports lead to their host", [], *steps)
+        there = hairpin(make, (HOST, 5000), (OWN, 4000), (OWN, 4002), (SERVER, 5000))
+        case(f"{name}: a host has no port of another one", [], without_space(make((HOST, 5002), (REMOTE, 53))), there)
+
+
 BEHAVIOURS = {"address-dependent": address_dependent, "address-and-port-dependent": address_and_port_dependent}
 
 
@@ -270,6 +287,7 @@ ELSEWHERE = {
     "6888 REQ-2": "a_host_has_one_external_address",
     "6888 REQ-3": "a_full_pool_grows_and_established_mappings_stay",
     "6888 REQ-5": "exhausted_ports_are_reported_and_mappings_stay",
+    "6888 REQ-8": "blocks_change_hosts_after_a_hold_down",
     "6888 REQ-10": "matching_mappings_end_and_others_stay",
     "6888 REQ-12": "events_become_lines_and_rings_of_removed_instances_end",
     "6888 REQ-13": "exhausted_ports_are_reported_and_mappings_stay",
@@ -277,7 +295,7 @@ ELSEWHERE = {
     "6888 REQ-15": "external_ports_are_drawn",
 }
 # Requirements that the code names as not met, or as those of other devices.
-NOT_MET = {"4787 REQ-3a", "4787 REQ-7", "6888 REQ-6", "6888 REQ-8", "6888 REQ-9"}
+NOT_MET = {"4787 REQ-3a", "4787 REQ-7", "6888 REQ-9"}
 
 NUMBER = r"REQ-\d+[a-z]?"
 NAMED = re.compile(rf"RFC (\d+), ({NUMBER}(?:(?:, | and ){NUMBER})*)")
@@ -307,8 +325,11 @@ def documented(crates):
 
 def main():
     if len(sys.argv) > 2:
-        BEHAVIOURS[sys.argv[2]]()
-        dependent()
+        if sys.argv[2] == "deterministic":
+            deterministic()
+        else:
+            BEHAVIOURS[sys.argv[2]]()
+            dependent()
         # The cases of the default cover the requirements.
         json.dump({"cases": cases, "background": [], "named": len(named(sys.argv[1])), "uncovered": []}, sys.stdout)
         return

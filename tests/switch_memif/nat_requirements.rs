@@ -4,7 +4,7 @@
 
 use std::fs;
 
-use crate::bench::Bench;
+use crate::bench::{Bench, command, output, refused};
 use crate::requirements::{document_of, play_all};
 
 /// A NAT with one port for each parity, so that all external ports are known.
@@ -25,6 +25,7 @@ addresses = ["198.51.100.1/24"]
 [[nat]]
 name = "internet"
 interface = "outside"
+excluded-destinations = ["198.51.100.11/32"]
 ports = "4000-4001"
 block-size = 2
 blocks-per-host = 1
@@ -41,17 +42,23 @@ to = "10.0.0.6:8443"
 "#;
 
 /// Interface, address, MAC address.
-const NEIGHBOURS: [(&str, &str, &str); 4] = [
+const NEIGHBOURS: [(&str, &str, &str); 5] = [
     ("inside", "10.0.0.5", "02:00:00:00:00:01"),
     ("inside", "10.0.0.6", "02:00:00:00:00:01"),
     ("outside", "198.51.100.9", "02:00:00:00:00:02"),
     ("outside", "198.51.100.10", "02:00:00:00:00:02"),
+    ("outside", "198.51.100.11", "02:00:00:00:00:02"),
 ];
 
 /// Starts a switch with the NAT, and with this line in its section.
 fn start(line: &str) -> Bench {
+    start_with(CONFIG, line)
+}
+
+/// The same with this configuration.
+fn start_with(config: &str, line: &str) -> Bench {
     let limit = "blocks-per-host = 1\n";
-    let mut config = CONFIG.replace(limit, &format!("{limit}{line}\n"));
+    let mut config = config.replace(limit, &format!("{limit}{line}\n"));
     for (interface, address, mac) in NEIGHBOURS {
         config += &format!(
             "\n[[neighbour]]\ninterface = \"{interface}\"\naddress = \"{address}\"\nmac = \"{mac}\"\n"
@@ -77,4 +84,29 @@ fn nat_depends_on_remote_addresses_or_endpoints_as_the_rfc_says() {
         let document = document_of("nat_requirements.py", &[behaviour]);
         play_all(&start(&format!("mapping = \"{behaviour}\"")), document);
     }
+}
+
+/// RFC 7422. The command needs no switch.
+#[test]
+fn ports_are_computed_from_inside_addresses() {
+    let document = document_of("nat_requirements.py", &["deterministic"]);
+    let two = CONFIG.replace("4000-4001", "4000-4003");
+    let keys = "block-allocation = \"deterministic\"\nsources = [\"10.0.0.5/32\", \"10.0.0.6/32\"]";
+    let bench = start_with(&two, keys);
+    play_all(&bench, document);
+    let file = bench.path("switch.toml").display().to_string();
+    for (query, offline) in [("198.51.100.1:4003", true), ("10.0.0.6", false)] {
+        let mut arguments = vec!["mappings", "block", query, "--json"];
+        if offline {
+            arguments.extend(["--config", file.as_str()]);
+        }
+        let printed = output(&mut command(&bench, &arguments));
+        let blocks: serde_json::Value = serde_json::from_str(&printed).unwrap();
+        let expected = serde_json::json!([{
+            "nat": "internet", "host": "10.0.0.6", "address": "198.51.100.1", "first_port": 4002, "last_port": 4003
+        }]);
+        assert_eq!(blocks, expected);
+    }
+    let absent = refused(&bench, &["mappings", "block", "198.51.100.1:4004"]);
+    assert!(absent.contains("is in no computed port block"), "{absent}");
 }

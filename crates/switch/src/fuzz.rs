@@ -8,8 +8,8 @@ use quietwire_base::fuzz::{check, planted};
 use quietwire_host::CpuList;
 use quietwire_tables::connections::{SAVED_OCTETS, SavedConnection};
 use quietwire_tables::nat::{
-    FilteringBehaviour, MappingBehaviour, MappingChange, Nat, NatSettings, NatTimeouts, PortPool,
-    ReplicateIpv6, SavedMappingIpv6,
+    FilteringBehaviour, HoldDown, MappingBehaviour, MappingChange, Nat, NatSettings, NatTimeouts,
+    PortPool, ReplicateIpv6, SavedMappingIpv6,
 };
 use quietwire_tables::nat64::{Nat64, Nat64Settings, Prefix64};
 
@@ -213,6 +213,8 @@ fn apply_to_nat64(changes: &[MappingChange<SavedMappingIpv6>]) {
             last_port: 2047,
             block_size: 64,
             blocks_per_host: 2,
+            deterministic: Vec::new(),
+            hold_down: HoldDown::default(),
         },
         forwards: Vec::new(),
         pairs: Vec::new(),

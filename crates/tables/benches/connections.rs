@@ -18,7 +18,7 @@ use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_mai
 use quietwire_tables::connections::{Packet, Settings, Tracked, Tracker};
 use quietwire_tables::fragment_order::may_be_fragment;
 use quietwire_tables::nat::{
-    FilteringBehaviour, MappingBehaviour, Nat, NatSettings, NatTimeouts, PortPool,
+    FilteringBehaviour, HoldDown, MappingBehaviour, Nat, NatSettings, NatTimeouts, PortPool,
 };
 
 const BURST: usize = 64;
@@ -126,6 +126,8 @@ fn source_nat(criterion: &mut Criterion) {
                 last_port: u16::MAX,
                 block_size: 256,
                 blocks_per_host: 2,
+                deterministic: Vec::new(),
+                hold_down: HoldDown::default(),
             },
             forwards: Vec::new(),
             pairs: Vec::new(),

@@ -16,8 +16,8 @@ use crate::balance::{
 use crate::drops::PortDrop;
 use crate::filter::{Element, Rejection, SourceGuard, clamp_mss, clamp_mss_to_mtu, set_dscp};
 use crate::nat::{
-    FilteringBehaviour, MappingBehaviour, Nat, NatOutcome, NatProtocol, NatSettings, NatTimeouts,
-    PortPool,
+    FilteringBehaviour, HoldDown, MappingBehaviour, Nat, NatOutcome, NatProtocol, NatSettings,
+    NatTimeouts, PortPool,
 };
 use crate::nat66::{Nat66, Nat66Settings, external_number};
 use crate::nptv6::PrefixPair;
@@ -42,6 +42,8 @@ fn nat_settings() -> NatSettings {
             last_port: 2047,
             block_size: 64,
             blocks_per_host: 2,
+            deterministic: Vec::new(),
+            hold_down: HoldDown::default(),
         },
         forwards: Vec::new(),
         pairs: Vec::new(),

@@ -43,19 +43,20 @@
 //! | RFC 6888, REQ-1, REQ-2 and REQ-7: requirements of the other RFCs | as above |
 //! | RFC 6888, REQ-3: size and contiguity of the pool | up to [`EXTERNALS_MAX`] addresses, contiguous or not |
 //! | RFC 6888, REQ-4 and REQ-5: limits of ports and memory of a subscriber | port blocks of a host |
-//! | RFC 6888, REQ-6: destinations without translation | no |
-//! | RFC 6888, REQ-8: no new mapping of a port for 120 s after its last one | no |
+//! | RFC 6888, REQ-6: destinations without translation | the caller does not pass their packets |
+//! | RFC 6888, REQ-8: no new mapping of a port for 120 s after its last one | no other host has the block ([`HoldDown`]); computed blocks have one host each |
 //! | RFC 6888, REQ-9: PCP | no |
 //! | RFC 6888, REQ-10: management | mappings are listed, filtered and flushed |
 //! | RFC 6888, REQ-12: no destinations in the log | none ([`BlockEvent`]) |
 //! | RFC 6888, REQ-13: use of all ports | a host uses all ports of its blocks |
 //! | RFC 6888, REQ-15: ports that are hard to guess | drawn at random in the blocks of the host |
-//! | RFC 7422: blocks that are computed from the address of the host | no: hosts get blocks when they need them, and the log has them |
+//! | RFC 7422: blocks that are computed from the address of the host | [`PortPool::deterministic`] |
 //! | RFC 6864, section 5.3.1: identifications of an external address | fragmented datagrams get one of the translator |
 //!
 //! [`RouterDrop`]: crate::drops::RouterDrop::is_without_space
 
 mod behaviour;
+mod deterministic;
 mod filtering;
 pub(crate) mod first_fragment;
 mod joined;
@@ -83,7 +84,7 @@ pub use replicate_ipv6::{ChangesIpv6, ReplicateIpv6};
 pub use saved::{MappingChange, SAVED_MAPPING_OCTETS, SAVED_MAPPING_VERSION, SavedMapping};
 pub use saved_ipv6::{SAVED_MAPPING_IPV6_OCTETS, SavedMappingIpv6};
 pub use settings::{
-    EXTERNALS_MAX, FORWARDS_MAX, Forward, MAPPINGS_MAX, NatSettings, NatSettingsError, NatTimeouts,
-    PAIRS_MAX, Pair, PortPool,
+    EXTERNALS_MAX, FORWARDS_MAX, Forward, HoldDown, MAPPINGS_MAX, NatSettings, NatSettingsError,
+    NatTimeouts, PAIRS_MAX, Pair, PortPool,
 };
 pub use translator::{Nat, NatCounters, NatOutcome};

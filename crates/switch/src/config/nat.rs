@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Configuration of NAT: `[[nat]]`.
 
+mod block_allocation;
 mod change;
 mod check;
+mod computed;
 mod filtering;
 mod mapping;
 mod nat64;
@@ -15,15 +17,19 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::str::FromStr;
 
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net};
 use quietwire_tables::filter::Protocol;
-use quietwire_tables::nat::{Forward, NatProtocol, NatSettings, NatTimeouts, Pair, PortPool};
+use quietwire_tables::nat::{
+    Forward, HoldDown, NatProtocol, NatSettings, NatTimeouts, Pair, PortPool,
+};
 use quietwire_tables::nat66::external_number;
 use serde::{Deserialize, Serialize};
 
 use super::layer3::InterfacePlan;
 
+pub use block_allocation::BlockAllocation;
 pub(super) use check::{check, check_collector, check_tracking};
+pub use computed::{BlockQuery, ComputedBlock};
 pub use filtering::FilteringSetting;
 pub use mapping::MappingSetting;
 pub use nat64::Nat64Setting;
@@ -38,6 +44,8 @@ const FIRST_PORT: u16 = 1024;
 /// Default number of ports of a block, and of blocks of a host: 4096 ports for each protocol.
 const BLOCK_SIZE: u16 = 512;
 const BLOCKS_PER_HOST: u8 = 8;
+/// Default seconds of a hold-down (RFC 6888, REQ-8).
+const HOLD_DOWN_S: u32 = 120;
 /// Default maximum number of mappings and of hosts.
 const MAX_MAPPINGS: u32 = 65_536;
 const MAX_HOSTS: u32 = 4096;
@@ -56,6 +64,9 @@ pub struct NatSetting {
     /// Prefixes of inside hosts. Default: all packets from other interfaces are translated.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sources: Vec<IpNet>,
+    /// Prefixes of destinations. Packets to them leave with their inside addresses. Default: none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub excluded_destinations: Vec<IpNet>,
     /// External ports. Default: 1024-65535.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ports: Option<PortRange>,
@@ -65,10 +76,19 @@ pub struct NatSetting {
     /// Maximum number of blocks of a host, 1 to 8. Default: 8.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blocks_per_host: Option<u8>,
+    /// Allocation of blocks to hosts. Default: when they need them.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub block_allocation: BlockAllocation,
+    /// Seconds for which no other host gets a returned block. 0: none. Default: 120 (RFC 6888, REQ-8).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hold_down: Option<u32>,
+    /// Maximum number of held blocks of an external address. Default: a half of its blocks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hold_down_blocks: Option<u16>,
     /// Maximum number of mappings, without published ports. Default: 65536.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_mappings: Option<u32>,
-    /// Maximum number of hosts with mappings. Default: 4096.
+    /// Maximum number of hosts with mappings. Default: 4096, or all hosts with computed blocks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_hosts: Option<u32>,
     /// Mapping behaviour. Default: endpoint-independent.
@@ -310,6 +330,70 @@ impl NatSetting {
         now.difference(&before).copied().collect()
     }
 
+    /// Returns true if blocks are computed.
+    fn is_deterministic(&self) -> bool {
+        self.block_allocation == BlockAllocation::Deterministic
+    }
+
+    /// Returns the prefixes of inside hosts whose blocks are computed.
+    fn deterministic(&self) -> Vec<Ipv4Net> {
+        let sources = self.sources.iter().filter(|_| self.is_deterministic());
+        let ipv4 = |net: &IpNet| match net {
+            IpNet::V4(net) => Some(net.trunc()),
+            IpNet::V6(_) => None,
+        };
+        sources.filter_map(ipv4).collect()
+    }
+
+    /// Returns the default of `max-hosts`: all hosts have space if their blocks are computed.
+    fn default_hosts(&self) -> u32 {
+        let count =
+            |net: &Ipv4Net| 1_u32.checked_shl(u32::from(32_u8.saturating_sub(net.prefix_len())));
+        let insides = self.deterministic();
+        let counts = insides.iter().map(|net| count(net).unwrap_or(u32::MAX));
+        match insides.is_empty() {
+            true => MAX_HOSTS,
+            false => counts.fold(0, u32::saturating_add),
+        }
+    }
+
+    /// Returns the pool without an outside interface, whose first address is that one.
+    fn offline_pool(&self, first: Option<Ipv4Addr>) -> PortPool {
+        let addresses = match self.addresses.is_empty() {
+            true => first.into_iter().collect(),
+            false => self.addresses.iter().copied().filter_map(ipv4_of).collect(),
+        };
+        self.port_pool(addresses)
+    }
+
+    /// Returns the pool of these external addresses.
+    fn port_pool(&self, addresses: Vec<Ipv4Addr>) -> PortPool {
+        let ports = self.ports.unwrap_or(PortRange {
+            first: FIRST_PORT,
+            last: u16::MAX,
+        });
+        let deterministic = self.deterministic();
+        let blocks_per_host = match deterministic.is_empty() {
+            true => BLOCKS_PER_HOST,
+            false => 1,
+        };
+        let mut pool = PortPool {
+            addresses,
+            first_port: ports.first,
+            last_port: ports.last,
+            block_size: self.block_size.unwrap_or(BLOCK_SIZE),
+            blocks_per_host: self.blocks_per_host.unwrap_or(blocks_per_host),
+            deterministic,
+            hold_down: HoldDown::default(),
+        };
+        let half = u16::try_from(pool.blocks() / 2).unwrap_or(u16::MAX);
+        pool.hold_down = HoldDown {
+            seconds: self.hold_down.unwrap_or(HOLD_DOWN_S),
+            blocks_max: self.hold_down_blocks.unwrap_or(half),
+        };
+        pool
+    }
+
     /// Returns the settings of the tables, with static forwards to IPv4 hosts in ascending order.
     pub(crate) fn tables(&self, interface: &InterfacePlan) -> NatSettings {
         let addresses = self.pool_addresses(interface);
@@ -317,27 +401,17 @@ impl NatSetting {
         let publish = self.publish.iter();
         let mut forwards: Vec<Forward> = publish.filter_map(|one| one.forward(first)).collect();
         forwards.sort_unstable();
-        let ports = self.ports.unwrap_or(PortRange {
-            first: FIRST_PORT,
-            last: u16::MAX,
-        });
         let defaults = NatTimeouts::default();
         let pair = |one: &PairSetting| Pair {
             internal: one.inside,
             external: one.outside,
         };
         NatSettings {
-            pool: PortPool {
-                addresses,
-                first_port: ports.first,
-                last_port: ports.last,
-                block_size: self.block_size.unwrap_or(BLOCK_SIZE),
-                blocks_per_host: self.blocks_per_host.unwrap_or(BLOCKS_PER_HOST),
-            },
+            pool: self.port_pool(addresses),
             forwards,
             pairs: self.one_to_one.iter().map(pair).collect(),
             mappings_max: self.max_mappings.unwrap_or(MAX_MAPPINGS),
-            hosts_max: self.max_hosts.unwrap_or(MAX_HOSTS),
+            hosts_max: self.max_hosts.unwrap_or_else(|| self.default_hosts()),
             mapping: self.mapping.behaviour(),
             filtering: self.filtering.behaviour(),
             timeouts: NatTimeouts {

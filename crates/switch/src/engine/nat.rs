@@ -53,13 +53,22 @@ fn ipv4_bits(address: IpAddr) -> Option<u32> {
     }
 }
 
-/// Returns the prefixes of IPv4 sources.
-fn sources_of(setting: &NatSetting) -> Vec<(u32, u32)> {
-    let sources = setting.sources.iter().filter_map(|net| match net {
+/// Returns prefixes of IPv4 as address and mask.
+fn ipv4_masks(nets: &[IpNet]) -> Vec<(u32, u32)> {
+    let masks = nets.iter().filter_map(|net| match net {
         IpNet::V4(net) => Some((net.network().to_bits(), net.netmask().to_bits())),
         IpNet::V6(_) => None,
     });
-    sources.collect()
+    masks.collect()
+}
+
+/// Returns prefixes of IPv6 as address and mask.
+fn ipv6_masks(nets: &[IpNet]) -> Vec<(u128, u128)> {
+    let masks = nets.iter().filter_map(|net| match net {
+        IpNet::V4(_) => None,
+        IpNet::V6(net) => Some((net.network().to_bits(), net.netmask().to_bits())),
+    });
+    masks.collect()
 }
 
 /// Returns the place of an instance of NAT66 with these addresses of the router, by interface and VRF.
@@ -68,14 +77,11 @@ fn nat66_place(
     (interface, vrf): (u16, u16),
     (own, virtuals): (Vec<u128>, Vec<u128>),
 ) -> Nat66Place {
-    let sources = setting.sources.iter().filter_map(|net| match net {
-        IpNet::V4(_) => None,
-        IpNet::V6(net) => Some((net.network().to_bits(), net.netmask().to_bits())),
-    });
     Nat66Place {
         interface,
         vrf,
-        sources: sources.collect(),
+        sources: ipv6_masks(&setting.sources),
+        excluded: ipv6_masks(&setting.excluded_destinations),
         own,
         forwards: setting.ipv6_forwards(),
         virtuals,
@@ -155,7 +161,8 @@ impl Engine {
                 }),
                 interface: of_ipv4.0,
                 vrf: of_ipv4.1,
-                sources: sources_of(setting),
+                sources: ipv4_masks(&setting.sources),
+                excluded: ipv4_masks(&setting.excluded_destinations),
                 forwards,
                 virtuals: self.virtual_addresses().0,
                 nat64: nat64.and_then(|one| {

@@ -240,6 +240,7 @@ impl Tables for Engine {
                 ("addresses", format!("{addresses:?}")),
                 ("ports", ports),
                 ("block-size", pool.block_size.to_string()),
+                ("block-allocation", format!("{:?}", pool.deterministic)),
                 ("mapping", nat.mapping.to_string()),
                 ("prefix of NAT64", format!("{nat64:?}")),
                 ("number of forwarding CPUs", cpus.clone()),

@@ -102,6 +102,8 @@ pub(crate) struct NatBinding {
     pub(crate) vrf: u16,
     /// Prefixes of translated sources, as address and mask. Empty: all.
     pub(crate) sources: Vec<(u32, u32)>,
+    /// Prefixes of destinations whose packets leave without translation, as address and mask (RFC 6888, REQ-6).
+    pub(crate) excluded: Vec<(u32, u32)>,
     /// External addresses that the router itself has, in ascending order. Packets to them without mapping are for the router.
     pub(crate) own: Vec<u32>,
     /// Static forwards, in ascending order.
@@ -132,6 +134,8 @@ pub(crate) struct Nat66Place {
     pub(crate) vrf: u16,
     /// Prefixes of translated sources, as address and mask. Empty: all.
     pub(crate) sources: Vec<(u128, u128)>,
+    /// Prefixes of destinations whose packets leave without translation, as address and mask.
+    pub(crate) excluded: Vec<(u128, u128)>,
     /// External addresses that the router itself has, in ascending order. Packets to them without mapping are for the router.
     pub(crate) own: Vec<u128>,
     /// Static forwards, in ascending order.
@@ -145,6 +149,12 @@ impl Nat66Place {
     pub(super) fn concerns_source(&self, source: u128) -> bool {
         let mut sources = self.sources.iter();
         self.sources.is_empty() || sources.any(|(address, mask)| source & mask == *address)
+    }
+
+    /// Returns true if packets to this destination leave without translation.
+    pub(super) fn excludes(&self, destination: u128) -> bool {
+        let mut excluded = self.excluded.iter();
+        excluded.any(|(address, mask)| destination & mask == *address)
     }
 
     pub(super) fn is_own(&self, address: u128) -> bool {
@@ -312,6 +322,14 @@ impl NatBinding {
     fn concerns_source(&self, source: u32) -> bool {
         let mut sources = self.sources.iter();
         self.sources.is_empty() || sources.any(|(address, mask)| source & mask == *address)
+    }
+
+    /// Returns true if a packet leaves without translation because of its destination.
+    #[inline(always)]
+    fn excludes(&self, packet: &[u8]) -> bool {
+        let mut excluded = self.excluded.iter();
+        let to = ipv4_address_at(packet, IPV4_DESTINATION_AT);
+        excluded.any(|(address, mask)| to.is_some_and(|to| to & mask == *address))
     }
 
     /// Returns true for a source of the router itself.
@@ -680,12 +698,15 @@ impl NatStage {
         if !place.concerns_source(source) || place.is_of_router(source) {
             return Ok(());
         }
+        let packet = frame.get_mut(ETHERNET_HEADER_LENGTH..).unwrap_or_default();
+        if place.excludes(packet) {
+            return Ok(());
+        }
         if place.vrf != vrf {
             return Err(NatDrop::OtherVrf);
         }
         // Without tables, packets must not leave with inside addresses.
         let tables = tables.as_mut().ok_or(NatDrop::TableFull)?;
-        let packet = frame.get_mut(ETHERNET_HEADER_LENGTH..).unwrap_or_default();
         let length = length.saturating_sub(ETHERNET_HEADER_LENGTH);
         let outcome = tables.nat.outbound(packet, length, now_s);
         tables.pass_events();

@@ -195,6 +195,9 @@ impl NatStage {
         if !place.concerns_source(source) || place.is_of_router(source) {
             return Ok(());
         }
+        if address_at(frame, DESTINATION_AT).is_some_and(|to| place.excludes(to)) {
+            return Ok(());
+        }
         if place.vrf != vrf {
             return Err(NatDrop::OtherVrf);
         }

@@ -63,8 +63,8 @@ pub(crate) const CHANGES_MAX: usize = 256;
 pub(crate) const CONTENTS_MAX: usize = 32 * 1024;
 /// Maximum number of limits of a message.
 pub(crate) const LIMITS_A_MESSAGE: usize = 100;
-/// Maximum number of settings that a standby compares, which are in one message: six of each NAT, labels and zones.
-pub(crate) const SETTINGS_MAX: usize = 6 * NATS_MAX + 2;
+/// Maximum number of settings that a standby compares, which are in one message: seven of each NAT, labels and zones.
+pub(crate) const SETTINGS_MAX: usize = 7 * NATS_MAX + 2;
 /// Value of a limit that is not set.
 pub(crate) const NO_LIMIT: u32 = u32::MAX;
 /// Version of the messages.

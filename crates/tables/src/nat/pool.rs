@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //! External ports: blocks of each address, the hosts that have them, and the mapping of each port.
 
+use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
 use std::net::Ipv4Addr;
 
 use quietwire_base::random::mix;
 
-use super::names::{NatDrop, NatProtocol};
+use super::deterministic::Deterministic;
+use super::names::{NatDrop, NatProtocol, is_client_number};
 use super::packet::End;
-use super::settings::{EXTERNALS_MAX, HOST_BLOCKS_MAX, PortPool};
+use super::settings::{
+    EXTERNALS_MAX, HOST_BLOCKS_MAX, HoldDown, PortPool, block_of_port, ports_of_block,
+};
 use crate::arena::{NoMemory, zeroed};
 use crate::hash_index::Index;
 use crate::share::Share;
@@ -18,6 +22,11 @@ const PROTOCOLS: usize = NatProtocol::ALL.len();
 
 /// Number in place of a mapping for an external port whose mapping is a static forward on another forwarding CPU. No mapping has it.
 pub(super) const ELSEWHERE: u32 = u32::MAX - 1;
+
+/// Blocks whose hold-down ends while a host gets a block, at most.
+const HOLDS_A_TURN: usize = 4;
+/// Held blocks that are compared with a host that needs a block, at most: the newest ones.
+const OWN_HOLDS_MAX: usize = 64;
 
 /// A block was given to a host, or taken from it: what a log needs to name the host of an external endpoint (RFC 6888, section 4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +55,16 @@ struct Host {
     blocks: [u16; HOST_BLOCKS_MAX],
 }
 
+/// A block that its host has returned, and that no other host gets yet.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    block: u16,
+    /// Address of the host.
+    host: u32,
+    /// First second in which other hosts can have the block.
+    until: u32,
+}
+
 /// An external address and its ports.
 #[derive(Debug)]
 struct External {
@@ -57,8 +76,11 @@ struct External {
     used: Box<[[u16; PROTOCOLS]]>,
     /// Number of static forwards in each block.
     reserved: Box<[u16]>,
-    /// Free blocks that hosts here can have.
+    /// Free blocks that hosts here can have. Empty if blocks are computed.
     free: Vec<u16>,
+    /// Held blocks, the oldest first. Has space for `held_max`.
+    held: VecDeque<Held>,
+    held_max: usize,
 }
 
 impl External {
@@ -69,16 +91,86 @@ impl External {
     )]
     fn new(pool: &PortPool, number: usize, share: Share) -> Result<Self, NoMemory> {
         let blocks = pool.blocks();
-        let own = (0..blocks).filter(|block| share.has_block(number * blocks + block));
+        let is_free = |block: &usize| {
+            pool.deterministic.is_empty() && share.has_block(number * blocks + block)
+        };
+        let own = (0..blocks).filter(is_free);
+        // The list has space for its elements at least, and never gets others.
+        let free: Vec<u16> = own.filter_map(|block| u16::try_from(block).ok()).collect();
+        let HoldDown {
+            seconds,
+            blocks_max,
+        } = pool.hold_down;
+        // The share of this CPU, rounded down.
+        let held_max = usize::from(blocks_max).min(blocks) * free.len();
+        let held_max = if seconds > 0 {
+            held_max.checked_div(blocks).unwrap_or(0)
+        } else {
+            0
+        };
         Ok(Self {
             address: pool.addresses.get(number).map_or(0, |one| one.to_bits()),
             table: 0,
             first_at: 0,
             used: zeroed(blocks)?,
             reserved: zeroed(blocks)?,
-            // The list has space for its elements at least, and never gets others.
-            free: own.filter_map(|block| u16::try_from(block).ok()).collect(),
+            free,
+            held: VecDeque::with_capacity(held_max),
+            held_max,
         })
+    }
+
+    /// Returns a block to the free ones, or holds it. The free ones have space for all blocks of the share.
+    fn give_back(&mut self, returned: Held) {
+        if self.held_max == 0 {
+            self.free.push(returned.block);
+            return;
+        }
+        if self.held.len() >= self.held_max {
+            let oldest = self.held.pop_front();
+            self.free.extend(oldest.map(|one| one.block));
+        }
+        self.held.push_back(returned);
+    }
+
+    /// Frees blocks whose hold-down is over, a few of them at a time.
+    fn end_holds(&mut self, now: u32) {
+        for _ in 0..HOLDS_A_TURN {
+            let Some(oldest) = self.held.front().filter(|one| one.until <= now) else {
+                return;
+            };
+            self.free.push(oldest.block);
+            self.held.pop_front();
+        }
+    }
+
+    /// Returns true if any host can have a block.
+    fn has_free(&self, now: u32) -> bool {
+        !self.free.is_empty() || self.held.front().is_some_and(|one| one.until <= now)
+    }
+
+    /// Returns the position of a held block that a host has returned itself. A number may stand for another host than before.
+    fn own_held(&self, host: u32) -> Option<usize> {
+        if is_client_number(host) {
+            return None;
+        }
+        let first = self.held.len().saturating_sub(OWN_HOLDS_MAX);
+        let found = self.held.range(first..).rposition(|one| one.host == host);
+        found?.checked_add(first)
+    }
+
+    /// Returns true if a block is free or held.
+    fn has_block(&self, block: u16) -> bool {
+        self.free.contains(&block) || self.held.iter().any(|one| one.block == block)
+    }
+
+    /// Takes a block out of the free or the held ones.
+    fn take_block(&mut self, block: u16) {
+        if let Some(at) = self.free.iter().position(|one| *one == block) {
+            self.free.swap_remove(at);
+        } else {
+            self.held.retain(|one| one.block != block);
+        }
     }
 
     #[expect(
@@ -86,7 +178,9 @@ impl External {
         reason = "octets of memory that exists"
     )]
     fn octets(&self) -> usize {
-        size_of_val(&self.used[..]) + size_of_val(&self.reserved[..])
+        size_of_val(&self.used[..])
+            + size_of_val(&self.reserved[..])
+            + self.held_max * size_of::<Held>()
     }
 }
 
@@ -137,6 +231,10 @@ pub(super) struct Pool {
     block_size: u16,
     blocks: usize,
     blocks_per_host: usize,
+    /// Blocks that are computed from the addresses of hosts.
+    deterministic: Option<Deterministic>,
+    /// Duration of hold-downs, seconds.
+    hold_down_s: u32,
     /// Blocks that hosts here can have.
     share: Share,
     hosts: Box<[Host]>,
@@ -169,6 +267,8 @@ impl Pool {
             block_size: pool.block_size,
             blocks: pool.blocks(),
             blocks_per_host: usize::from(pool.blocks_per_host),
+            deterministic: Deterministic::new(pool),
+            hold_down_s: pool.hold_down.seconds,
             share,
             hosts,
             host_index: Index::new(hosts_max)?,
@@ -205,6 +305,9 @@ impl Pool {
             self.by_address.insert(place, (address, number));
             self.externals.push(external);
         }
+        if let Some(deterministic) = &mut self.deterministic {
+            deterministic.grow(self.externals.len());
+        }
         true
     }
 
@@ -218,10 +321,7 @@ impl Pool {
 
     /// Returns the block of a port; `None` for a port of no block.
     fn block_at(&self, port: u16) -> Option<u16> {
-        let block = port
-            .checked_sub(self.first_port)?
-            .checked_div(self.block_size)?;
-        (usize::from(block) < self.blocks).then_some(block)
+        block_of_port(self.first_port, self.block_size, self.blocks, port)
     }
 
     /// Returns true if hosts here can have a block of an external address.
@@ -246,6 +346,7 @@ impl Pool {
             *count = count.saturating_add(1);
         }
         external.free.retain(|one| *one != block);
+        external.held.retain(|one| one.block != block);
     }
 
     /// Ends the exclusion of the block of a port by one static forward.
@@ -266,7 +367,7 @@ impl Pool {
             .used
             .get(usize::from(block))
             .is_some_and(|used| *used != [0; PROTOCOLS]);
-        if *count == 0 && !is_of_host && is_of_share {
+        if *count == 0 && !is_of_host && is_of_share && self.deterministic.is_none() {
             // Has space for all blocks of the share.
             external.free.push(block);
         }
@@ -372,16 +473,17 @@ impl Pool {
         &mut self,
         internal: End,
         protocol: NatProtocol,
+        now: u32,
         note: &mut impl FnMut(BlockEvent),
     ) -> Result<Port, NatDrop> {
         let host = match self.find_host(internal.address) {
             Some(host) => host,
-            None => self.add_host(internal.address, note)?,
+            None => self.add_host(internal.address, now, note)?,
         };
         if let Some(port) = self.take_of(host, protocol, internal.port) {
             return Ok(port);
         }
-        self.add_block(host, note)?;
+        self.add_block(host, now, note)?;
         self.take_of(host, protocol, internal.port)
             .ok_or(NatDrop::NoPorts)
     }
@@ -395,24 +497,37 @@ impl Pool {
     fn add_host(
         &mut self,
         address: u32,
+        now: u32,
         note: &mut impl FnMut(BlockEvent),
     ) -> Result<u32, NatDrop> {
+        if let Some(deterministic) = &self.deterministic {
+            let place = deterministic.block_of(address);
+            let (external, block) = place.ok_or(NatDrop::NoPorts)?;
+            let number = self.begin_host(address, external)?;
+            self.give_block(number, block, note);
+            return Ok(number);
+        }
         let count = self.externals.len();
         // A host that has state on several CPUs has one external address nevertheless.
         let start = match self.share.is_whole() {
-            true => self.draw(count),
+            true if self.hold_down_s == 0 => self.draw(count),
+            // A host that returns finds the blocks that are held for it.
+            true => self.host_hash(address) as usize % count.max(1),
             false => mix(self.spread.unwrap_or(u64::from(address))) as usize % count.max(1),
         };
         let external = (0..count)
             .map(|step| (start + step) % count)
             .find(|external| {
+                let is_first = *external == start;
                 let external = self.externals.get(*external);
-                external.is_some_and(|one| !one.free.is_empty())
+                external.is_some_and(|one| {
+                    one.has_free(now) || (is_first && one.own_held(address).is_some())
+                })
             })
             .ok_or(NatDrop::NoPorts)?;
         let number = self.begin_host(address, u16::try_from(external).unwrap_or(0))?;
-        // Its address has a free block.
-        self.add_block(number, note)?;
+        // Its address has a block for it.
+        self.add_block(number, now, note)?;
         Ok(number)
     }
 
@@ -439,10 +554,15 @@ impl Pool {
         self.block_at(port).map(|block| self.ports_of(block))
     }
 
-    /// Returns true if hosts here can have a port: it is of a block of this share.
-    pub(super) fn has_port(&self, external: u16, port: u16) -> bool {
+    /// Returns true if a host here can have a port: it is of a block of this share, and of its own block if blocks are computed.
+    pub(super) fn can_have(&self, address: u32, external: u16, port: u16) -> bool {
         let block = self.block_at(port);
-        block.is_some_and(|block| self.has_block(external, block))
+        block.is_some_and(|block| {
+            let deterministic = self.deterministic.as_ref();
+            let is_own =
+                deterministic.is_none_or(|one| one.block_of(address) == Some((external, block)));
+            is_own && self.has_block(external, block)
+        })
     }
 
     /// Returns the external address of a host, and the first and the last port of its first block. `None` for a host without blocks.
@@ -472,7 +592,8 @@ impl Pool {
         let known = self.find_host(address);
         let host = known.and_then(|number| self.hosts.get(number as usize).copied());
         // RFC 4787, REQ-2: all blocks of a host are of one address.
-        if !self.has_block(external, block) || host.is_some_and(|host| host.external != external) {
+        let is_other = host.is_some_and(|host| host.external != external);
+        if is_other || !self.can_have(address, external, port) {
             return Err(NatDrop::NoMapping);
         }
         let has_block = host.is_some_and(|host| {
@@ -481,10 +602,12 @@ impl Pool {
         });
         let number = match known {
             Some(number) if has_block => number,
+            None if self.deterministic.is_some() => self.add_host(address, 0, note)?,
             _ => {
                 let place = self.externals.get(usize::from(external));
-                let free_at = place.and_then(|one| one.free.iter().position(|one| *one == block));
-                let free_at = free_at.ok_or(NatDrop::NoPorts)?;
+                if place.is_none_or(|one| !one.has_block(block)) {
+                    return Err(NatDrop::NoPorts);
+                }
                 if host.is_some_and(|host| usize::from(host.count) >= self.blocks_per_host) {
                     return Err(NatDrop::HostLimit);
                 }
@@ -493,7 +616,7 @@ impl Pool {
                     None => self.begin_host(address, external)?,
                 };
                 if let Some(place) = self.externals.get_mut(usize::from(external)) {
-                    place.free.swap_remove(free_at);
+                    place.take_block(block);
                 }
                 self.give_block(number, block, note);
                 number
@@ -507,19 +630,31 @@ impl Pool {
     }
 
     /// Gives a host one more block of its external address (RFC 4787, REQ-2: paired).
-    fn add_block(&mut self, number: u32, note: &mut impl FnMut(BlockEvent)) -> Result<(), NatDrop> {
+    fn add_block(
+        &mut self,
+        number: u32,
+        now: u32,
+        note: &mut impl FnMut(BlockEvent),
+    ) -> Result<(), NatDrop> {
         let host = *self.hosts.get(number as usize).ok_or(NatDrop::NoPorts)?;
         if usize::from(host.count) >= self.blocks_per_host {
             return Err(NatDrop::HostLimit);
         }
         let external = usize::from(host.external);
-        let left = self.externals.get(external).map_or(0, |one| one.free.len());
-        if left == 0 {
-            return Err(NatDrop::NoPorts);
-        }
-        let drawn = self.draw(left);
         let place = self.externals.get_mut(external).ok_or(NatDrop::NoPorts)?;
-        let block = place.free.swap_remove(drawn);
+        place.end_holds(now);
+        let own = place.own_held(host.address);
+        let own = own.and_then(|at| place.held.remove(at));
+        let left = place.free.len();
+        let block = match own {
+            Some(own) => own.block,
+            None if left == 0 => return Err(NatDrop::NoPorts),
+            None => {
+                let drawn = self.draw(left);
+                let place = self.externals.get_mut(external).ok_or(NatDrop::NoPorts)?;
+                place.free.swap_remove(drawn)
+            }
+        };
         self.give_block(number, block, note);
         Ok(())
     }
@@ -538,7 +673,9 @@ impl Pool {
         }
         host.count += 1;
         let host = *host;
-        note(self.event(true, &host, block));
+        if self.deterministic.is_none() {
+            note(self.event(true, &host, block));
+        }
     }
 
     fn event(&self, is_assigned: bool, host: &Host, block: u16) -> BlockEvent {
@@ -553,15 +690,8 @@ impl Pool {
         }
     }
 
-    #[expect(
-        clippy::arithmetic_side_effects,
-        reason = "a block has at least one port"
-    )]
     const fn ports_of(&self, block: u16) -> (u16, u16) {
-        let first = self
-            .first_port
-            .wrapping_add(block.wrapping_mul(self.block_size));
-        (first, first.wrapping_add(self.block_size - 1))
+        ports_of_block(self.first_port, self.block_size, block)
     }
 
     /// Takes a free port out of the blocks of a host: one of the parity of the inside port if there is one (RFC 4787, REQ-4).
@@ -606,7 +736,8 @@ impl Pool {
         None
     }
 
-    /// Returns a port of a host. An unused block goes back to the pool, and a host without blocks is forgotten.
+    /// Returns a port of a host. An unused block goes back to the pool, where other hosts get it after its hold-down. A host without blocks is
+    /// forgotten.
     #[expect(
         clippy::indexing_slicing,
         clippy::arithmetic_side_effects,
@@ -617,6 +748,7 @@ impl Pool {
         number: u32,
         protocol: NatProtocol,
         port: u16,
+        now: u32,
         note: &mut impl FnMut(BlockEvent),
     ) {
         let Some(host) = self.hosts.get(number as usize).copied() else {
@@ -634,11 +766,18 @@ impl Pool {
         if *used != [0; PROTOCOLS] {
             return;
         }
-        if place.reserved.get(at).is_none_or(|count| *count == 0) {
-            place.free.push(block);
+        let is_deterministic = self.deterministic.is_some();
+        if !is_deterministic && place.reserved.get(at).is_none_or(|count| *count == 0) {
+            place.give_back(Held {
+                block,
+                host: host.address,
+                until: now.saturating_add(self.hold_down_s),
+            });
         }
         self.remove_block(number, block);
-        note(self.event(false, &host, block));
+        if !is_deterministic {
+            note(self.event(false, &host, block));
+        }
         if host.count == 1 {
             self.host_index.remove(self.host_hash(host.address), number);
             // Has space for all hosts.

@@ -4,6 +4,8 @@
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
+use ipnet::Ipv4Net;
+
 use super::behaviour::MappingBehaviour;
 use super::filtering::FilteringBehaviour;
 use super::names::NatProtocol;
@@ -33,6 +35,21 @@ pub struct PortPool {
     pub block_size: u16,
     /// Maximum number of blocks of a host, 1 to 8.
     pub blocks_per_host: u8,
+    /// Prefixes of all inside hosts, each of which has one block that is computed from its address (RFC 7422). Empty: hosts get blocks when
+    /// they need them.
+    pub deterministic: Vec<Ipv4Net>,
+    /// Hold-down of returned blocks.
+    pub hold_down: HoldDown,
+}
+
+/// Hold-down of blocks that hosts have returned: other hosts do not get them at once (RFC 6888, REQ-8). Computed blocks have none, as each
+/// belongs to one host (REQ-8, exception B). Default: none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HoldDown {
+    /// Duration, seconds. 0: none.
+    pub seconds: u32,
+    /// Maximum number of held blocks of an external address. A further block ends the hold-down of the oldest one.
+    pub blocks_max: u16,
 }
 
 /// Static forward: packets to an external endpoint go to an inside endpoint, of IPv4 or (`SocketAddrV6`) of IPv6.
@@ -133,6 +150,32 @@ pub enum NatSettingsError {
     /// Blocks of a host out of range.
     #[error("{0} port blocks per host are out of range (allowed: 1 to {HOST_BLOCKS_MAX})")]
     HostBlocks(u8),
+    /// More inside addresses with computed blocks than blocks.
+    #[error(
+        "{hosts} inside addresses require {hosts} port blocks, but {addresses} external addresses have {blocks} (use {required} external addresses, \
+         smaller blocks, or smaller inside prefixes)"
+    )]
+    DeterministicHosts {
+        /// Inside addresses.
+        hosts: u64,
+        /// External addresses.
+        addresses: usize,
+        /// Blocks of all external addresses.
+        blocks: u64,
+        /// External addresses that have enough blocks.
+        required: u64,
+    },
+    /// More than one block for each host, though blocks are computed.
+    #[error("{0} blocks per host are too many if blocks are computed (allowed: 1)")]
+    DeterministicBlocks(u8),
+    /// Two prefixes of inside hosts with computed blocks overlap.
+    #[error("inside prefixes {0} and {1} overlap, so hosts would have two blocks (remove one)")]
+    DeterministicOverlap(Ipv4Net, Ipv4Net),
+    /// A forward of a port that is in a computed block.
+    #[error(
+        "forward {0}: blocks are computed, so each port of the pool belongs to one host (use a port outside of the pool)"
+    )]
+    DeterministicForward(SocketAddrV4),
     /// Number of mappings out of range.
     #[error("{0} mappings are out of range (allowed: 1 to {MAPPINGS_MAX})")]
     Mappings(u32),
@@ -177,13 +220,35 @@ pub enum NatSettingsError {
     Memory(#[from] NoMemory),
 }
 
+/// Returns the block of a port, out of `blocks`; `None` for a port of no block.
+pub(super) fn block_of_port(
+    first_port: u16,
+    block_size: u16,
+    blocks: usize,
+    port: u16,
+) -> Option<u16> {
+    let block = port.checked_sub(first_port)?.checked_div(block_size)?;
+    (usize::from(block) < blocks).then_some(block)
+}
+
+/// Returns the first and the last port of a block.
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "a block has at least one port"
+)]
+pub(super) const fn ports_of_block(first_port: u16, block_size: u16, block: u16) -> (u16, u16) {
+    let first = first_port.wrapping_add(block.wrapping_mul(block_size));
+    (first, first.wrapping_add(block_size - 1))
+}
+
 impl PortPool {
     /// Returns the number of blocks of an address.
     #[allow(
         clippy::arithmetic_side_effects,
         reason = "ports are below 2^16, and the divisor is at least 1"
     )]
-    pub(crate) fn blocks(&self) -> usize {
+    #[must_use]
+    pub fn blocks(&self) -> usize {
         let ports = (usize::from(self.last_port) + 1).saturating_sub(usize::from(self.first_port));
         ports / usize::from(self.block_size.max(1))
     }
@@ -197,14 +262,21 @@ impl PortPool {
             last_port,
             block_size,
             blocks_per_host,
+            deterministic,
+            hold_down,
         } = self;
         addresses.len() > other.addresses.len()
             && addresses.starts_with(&other.addresses)
             && (*first_port, *last_port) == (other.first_port, other.last_port)
             && (*block_size, *blocks_per_host) == (other.block_size, other.blocks_per_host)
+            && (deterministic, *hold_down) == (&other.deterministic, other.hold_down)
     }
 
-    fn check(&self) -> Result<(), NatSettingsError> {
+    /// Checks addresses, ports and blocks.
+    ///
+    /// # Errors
+    /// [`NatSettingsError`], except [`NatSettingsError::Memory`].
+    pub fn check(&self) -> Result<(), NatSettingsError> {
         let count = self.addresses.len();
         if !(1..=EXTERNALS_MAX).contains(&count) {
             return Err(NatSettingsError::Addresses(count));
@@ -224,7 +296,48 @@ impl PortPool {
                 block: self.block_size,
             });
         }
+        self.check_deterministic()
+    }
+
+    /// Checks that each inside address with a computed block has one, and no other address has it.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "there are few addresses, fewer than 2^16 blocks of each, and prefixes of up to 32 bits that do not overlap"
+    )]
+    fn check_deterministic(&self) -> Result<(), NatSettingsError> {
+        let insides = &self.deterministic;
+        if insides.is_empty() {
+            return Ok(());
+        }
+        if self.blocks_per_host != 1 {
+            return Err(NatSettingsError::DeterministicBlocks(self.blocks_per_host));
+        }
+        for (count, one) in insides.iter().enumerate() {
+            let mut others = insides.iter().take(count);
+            let overlaps =
+                |other: &&Ipv4Net| one.contains(&other.network()) || other.contains(&one.network());
+            if let Some(other) = others.find(overlaps) {
+                return Err(NatSettingsError::DeterministicOverlap(*other, *one));
+            }
+        }
+        let (addresses, of_address) = (self.addresses.len(), self.blocks() as u64);
+        let hosts = insides.iter().map(|net| 1_u64 << (32 - net.prefix_len()));
+        let (hosts, blocks) = (hosts.sum::<u64>(), addresses as u64 * of_address);
+        if hosts > blocks {
+            return Err(NatSettingsError::DeterministicHosts {
+                hosts,
+                addresses,
+                blocks,
+                required: hosts.div_ceil(of_address.max(1)),
+            });
+        }
         Ok(())
+    }
+
+    /// Returns true if a port is in a computed block.
+    fn is_deterministic(&self, port: u16) -> bool {
+        !self.deterministic.is_empty()
+            && block_of_port(self.first_port, self.block_size, self.blocks(), port).is_some()
     }
 }
 
@@ -260,6 +373,9 @@ impl NatSettings {
             }
             if !self.pool.addresses.contains(external.ip()) {
                 return Err(NatSettingsError::ForwardAddress(external));
+            }
+            if self.pool.is_deterministic(external.port()) {
+                return Err(NatSettingsError::DeterministicForward(external));
             }
             let is_new = externals.insert((protocol, external));
             if !internals.insert((protocol, internal)) || !is_new {

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
 mod behaviours;
+mod deterministic;
 mod filtering;
 mod flush;
 mod fragments;
 mod growth;
+mod hold_down;
 mod model;
 mod pairs;
 mod requirements;
@@ -47,6 +49,8 @@ fn settings() -> NatSettings {
             last_port: 65_535,
             block_size: 64,
             blocks_per_host: 2,
+            deterministic: Vec::new(),
+            hold_down: HoldDown::default(),
         },
         forwards: Vec::new(),
         pairs: Vec::new(),

@@ -733,12 +733,12 @@ impl Nat {
         }
         let events = &mut self.events;
         let mut note = |event| events.note(event);
-        let port = self.pool.take(internal, protocol, &mut note)?;
+        let port = self.pool.take(internal, protocol, self.now, &mut note)?;
         // The first packet sets its timeout.
         let mapping = Mapping::new((internal, remote), port, self.now + 1);
         let Some(number) = self.mappings.add(protocol, mapping) else {
             self.pool
-                .release(port.host, protocol, port.end.port, &mut note);
+                .release(port.host, protocol, port.end.port, self.now, &mut note);
             return Err(NatDrop::TableFull);
         };
         self.pool
@@ -796,7 +796,8 @@ impl Nat {
         if host != NO_HOST {
             let events = &mut self.events;
             let mut note = |event| events.note(event);
-            self.pool.release(host, protocol, external_port, &mut note);
+            self.pool
+                .release(host, protocol, external_port, self.now, &mut note);
         }
     }
 

@@ -13,8 +13,8 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::*;
 use crate::nat::{
-    FilteringBehaviour, MappingBehaviour, Nat, NatDrop, NatOutcome, NatSettings, NatTimeouts,
-    PortPool,
+    FilteringBehaviour, HoldDown, MappingBehaviour, Nat, NatDrop, NatOutcome, NatSettings,
+    NatTimeouts, PortPool,
 };
 use plain::{Content, Header, ends_v4, ends_v6, v4, v6};
 
@@ -45,6 +45,8 @@ fn nat_settings() -> NatSettings {
             last_port: 1024 + 255,
             block_size: 16,
             blocks_per_host: 2,
+            deterministic: Vec::new(),
+            hold_down: HoldDown::default(),
         },
         forwards: Vec::new(),
         pairs: Vec::new(),

@@ -9,8 +9,8 @@ use std::net::{Ipv6Addr, SocketAddrV6};
 
 use super::*;
 use crate::nat::{
-    FORWARDS_MAX, FilteringBehaviour, Forward, MappingBehaviour, Nat, NatDrop, NatOutcome,
-    NatSettings, NatTimeouts, PortPool,
+    FORWARDS_MAX, FilteringBehaviour, Forward, HoldDown, MappingBehaviour, Nat, NatDrop,
+    NatOutcome, NatSettings, NatTimeouts, PortPool,
 };
 use crate::nat64::tests::plain::{Content, Header, ends_v6, error_v6, v6, v6_around};
 
@@ -45,6 +45,8 @@ fn nat_settings() -> NatSettings {
             last_port: 1024 + 255,
             block_size: 16,
             blocks_per_host: 2,
+            deterministic: Vec::new(),
+            hold_down: HoldDown::default(),
         },
         forwards: Vec::new(),
         pairs: Vec::new(),

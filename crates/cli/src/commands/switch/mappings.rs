@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `quietwire switch show mappings` and `switch mappings flush|save|restore`.
+//! `quietwire switch show mappings` and `switch mappings flush|save|restore|block`.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -7,16 +7,18 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use clap::{Args, Subcommand};
 use ipnet::IpNet;
-use quietwire_switch::config::Protocol;
-use quietwire_switch::config::nat::MappingSelection;
+use quietwire_switch::config::nat::{BlockQuery, MappingSelection};
+use quietwire_switch::config::{Protocol, Settings};
 use quietwire_switch::control::{Request, Subject, ask};
 use quietwire_switch::mapping_file::{restore, save};
 use quietwire_switch::report::{MappingReport, MappingsReport, NatReport, RestoredMappingsReport};
 
 use super::change::ControlArgs;
 use super::connections;
+use super::nat::blocks_text;
 use super::packet::parse_prefix;
 use super::table::table;
+use crate::exit::CheckFailed;
 use crate::text::print;
 use crate::units::parse_path;
 
@@ -28,7 +30,7 @@ const POSITION_BITS: u32 = 28;
 /// Mask of these bits.
 const POSITION_MASK: u32 = (1 << POSITION_BITS) - 1;
 
-/// Remove mappings of NAT, or keep them over a restart.
+/// Remove mappings of NAT, keep them over a restart, or compute the host of an external port.
 #[derive(Debug, Args)]
 pub(super) struct MappingsArgs {
     #[command(subcommand)]
@@ -45,6 +47,18 @@ enum MappingsCommand {
     Save(FileArgs),
     /// Restore saved entries after a restart. Prints their number by result.
     Restore(FileArgs),
+    /// Print the computed port block of an inside host, or of an external port (NAT with block-allocation = "deterministic").
+    Block(BlockArgs),
+}
+
+#[derive(Debug, Args)]
+struct BlockArgs {
+    /// Inside address like 10.0.0.5, or external address and port like 198.51.100.1:2048.
+    #[arg(value_name = "HOST|ADDRESS:PORT")]
+    query: BlockQuery,
+    /// Use this configuration file instead of the configuration of the running switch.
+    #[arg(long, value_name = "FILE", value_parser = parse_path)]
+    config: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -90,6 +104,33 @@ pub(super) fn run(args: &MappingsArgs) -> Result<()> {
         }
         MappingsCommand::Save(FileArgs { file }) => save(socket, file)?.to_string(),
         MappingsCommand::Restore(FileArgs { file }) => rendered(&restore(socket, file)?),
+        MappingsCommand::Block(block) => computed(block, &args.control)?,
+    })
+}
+
+/// Returns the text of computed port blocks.
+fn computed(args: &BlockArgs, control: &ControlArgs) -> Result<String> {
+    let settings = match &args.config {
+        Some(file) => Settings::read(file)?,
+        None => {
+            let text: String = ask(control.socket(), &Request::Show(Subject::Config))?;
+            Settings::parse(Path::new("the running configuration"), &text)?
+        }
+    };
+    let blocks = settings.computed_blocks(args.query)?;
+    if blocks.is_empty() {
+        let what = match args.query {
+            BlockQuery::Host(host) => host.to_string(),
+            BlockQuery::External(external) => external.to_string(),
+        };
+        return Err(CheckFailed(format!(
+            "{what} is in no computed port block (dynamic blocks are in nat-log)"
+        ))
+        .into());
+    }
+    Ok(match control.json {
+        true => serde_json::to_string_pretty(&blocks)?,
+        false => blocks_text(&blocks),
     })
 }
 

@@ -7,8 +7,8 @@ use clap::Args;
 use ipnet::{IpNet, Ipv6Net};
 use quietwire_switch::config::Change;
 use quietwire_switch::config::nat::{
-    FilteringSetting, MappingSetting, Nat64Setting, NatSetting, NatTimeoutsSetting, PortRange,
-    PublishProtocol, PublishSetting,
+    BlockAllocation, ComputedBlock, FilteringSetting, MappingSetting, Nat64Setting, NatSetting,
+    NatTimeoutsSetting, PortRange, PublishProtocol, PublishSetting,
 };
 use quietwire_switch::report::NatReport;
 
@@ -27,19 +27,31 @@ pub(super) struct NatArgs {
     /// Prefix of inside hosts; repeatable. Required with several forwarding CPUs. [default: packets from all other interfaces]
     #[arg(long = "source", value_name = "PREFIX")]
     sources: Vec<IpNet>,
+    /// Prefix of destinations whose packets leave without translation; repeatable. [default: none]
+    #[arg(long = "excluded-destination", value_name = "PREFIX")]
+    excluded_destinations: Vec<IpNet>,
     /// External ports. [default: 1024-65535]
     #[arg(long, value_name = "FIRST-LAST")]
     ports: Option<PortRange>,
     /// Ports of a block. [default: 512]
     #[arg(long, value_name = "N")]
     block_size: Option<u16>,
-    /// Maximum number of blocks of a host, 1 to 8. [default: 8]
+    /// Maximum number of blocks of a host, 1 to 8. [default: 8, deterministic: 1]
     #[arg(long, value_name = "N")]
     blocks_per_host: Option<u8>,
+    /// Allocation of port blocks: dynamic, or deterministic (computed from the inside address).
+    #[arg(long, value_name = "ALLOCATION", default_value_t)]
+    block_allocation: BlockAllocation,
+    /// Time for which no other host gets a returned block, seconds, 0 to 2592000. [default: 120]
+    #[arg(long, value_name = "SECONDS")]
+    hold_down: Option<u32>,
+    /// Maximum number of held blocks of an external address. [default: half of its blocks]
+    #[arg(long, value_name = "N")]
+    hold_down_blocks: Option<u16>,
     /// Maximum number of mappings. [default: 65536]
     #[arg(long, value_name = "N")]
     max_mappings: Option<u32>,
-    /// Maximum number of hosts with mappings. [default: 4096]
+    /// Maximum number of hosts with mappings. [default: 4096, deterministic: all]
     #[arg(long, value_name = "N")]
     max_hosts: Option<u32>,
     /// Mapping behaviour: endpoint-independent, address-dependent or address-and-port-dependent.
@@ -79,9 +91,13 @@ impl NatArgs {
             interface: self.interface,
             addresses: self.addresses,
             sources: self.sources,
+            excluded_destinations: self.excluded_destinations,
             ports: self.ports,
             block_size: self.block_size,
             blocks_per_host: self.blocks_per_host,
+            block_allocation: self.block_allocation,
+            hold_down: self.hold_down,
+            hold_down_blocks: self.hold_down_blocks,
             max_mappings: self.max_mappings,
             max_hosts: self.max_hosts,
             mapping: self.mapping,
@@ -181,6 +197,21 @@ pub(super) fn render(nats: &[NatReport]) -> String {
             nat.inbound.to_string(),
             nat.hairpinned.to_string(),
             nat.refused.values().sum::<u64>().to_string(),
+        ]);
+    }
+    table.to_string()
+}
+
+/// Formats computed port blocks.
+pub(super) fn blocks_text(blocks: &[ComputedBlock]) -> String {
+    let mut table = table(["nat", "host", "address", "first port", "last port"], 3);
+    for block in blocks {
+        table.add_row([
+            block.nat.clone(),
+            block.host.to_string(),
+            block.address.to_string(),
+            block.first_port.to_string(),
+            block.last_port.to_string(),
         ]);
     }
     table.to_string()

@@ -8,15 +8,15 @@ use ipnet::IpNet;
 use quietwire_tables::nat::is_client_number;
 
 use super::{
-    FilteringSetting, MappingSetting, NAME_MAX, NATS_MAX, Nat64Setting, NatSetting, ipv4_of, nat64,
-    nat66,
+    FilteringSetting, MappingSetting, NAME_MAX, NATS_MAX, Nat64Setting, NatSetting, computed,
+    ipv4_of, nat64, nat66,
 };
 use crate::config::connections::ConnectionsSetting;
 use crate::config::layer3::{InterfacePlan, Layer3Plan};
 use crate::config::location::{Located, Location};
 use crate::error::SwitchError;
 
-/// Maximum number of source prefixes of an instance.
+/// Maximum number of source prefixes of an instance, and of destination prefixes.
 const SOURCES_MAX: usize = 64;
 /// Maximum timeout, seconds: 30 days.
 const TIMEOUT_MAX_S: u32 = 30 * 24 * 3600;
@@ -89,6 +89,7 @@ pub(in crate::config) fn check(
                 )));
             }
         }
+        computed::check_threads(value, threads).map_err(wrong)?;
         check_threads(value, interface, threads).map_err(wrong)?;
         check_insides(value).map_err(wrong)?;
         if let Some(setting) = &value.nat64 {
@@ -235,6 +236,7 @@ fn check_one(
     nat66::check_versions(setting)?;
     check_mapping(setting)?;
     check_filtering(setting)?;
+    computed::check(setting)?;
     let is_ipv6 = setting.is_ipv6();
     let mut nets = interface.addresses.iter();
     if !nets.any(|net| net.addr().is_ipv6() == is_ipv6) {
@@ -247,6 +249,7 @@ fn check_one(
     if setting.sources.len() > SOURCES_MAX {
         return Err(format!("too many sources (maximum: {SOURCES_MAX})"));
     }
+    check_excluded(setting)?;
     for (name, seconds) in [
         ("udp", setting.timeouts.udp),
         ("tcp-established", setting.timeouts.tcp_established),
@@ -258,6 +261,14 @@ fn check_one(
                 "timeout '{name}' is out of range (allowed: 1 to {TIMEOUT_MAX_S} s)"
             ));
         }
+    }
+    if setting
+        .hold_down
+        .is_some_and(|seconds| seconds > TIMEOUT_MAX_S)
+    {
+        return Err(format!(
+            "hold-down is out of range (allowed: 0 to {TIMEOUT_MAX_S} s)"
+        ));
     }
     let tables = setting.tables(interface);
     tables.check().map_err(|error| error.to_string())?;
@@ -272,6 +283,24 @@ fn check_one(
         check_address(*address, interface, layer3)?;
     }
     Ok(all)
+}
+
+/// Checks the number and the version of IP of destinations without translation.
+fn check_excluded(setting: &NatSetting) -> Result<(), String> {
+    let excluded = &setting.excluded_destinations;
+    if excluded.len() > SOURCES_MAX {
+        return Err(format!(
+            "too many excluded destinations (maximum: {SOURCES_MAX})"
+        ));
+    }
+    let is_ipv6 = setting.is_ipv6();
+    let mut excluded = excluded.iter();
+    match excluded.find(|net| net.addr().is_ipv6() != is_ipv6) {
+        None => Ok(()),
+        Some(net) => Err(format!(
+            "excluded destination {net} is not of the IP version of the external addresses (remove it, or use another NAT)"
+        )),
+    }
 }
 
 /// Checks that mappings that depend on remote IPv4 addresses are those of IPv4 hosts.

@@ -71,7 +71,7 @@ pub(super) mod tests {
     use super::*;
     use crate::config::{Plan, Settings};
 
-    const FILE: &str = r#"
+    pub(in crate::config::nat) const FILE: &str = r#"
 forwarding-cpus = "1"
 service-cpus = "0"
 control-cpus = "0"

@@ -64,6 +64,7 @@ fn all_keys_lead_to_settings_of_the_tables_and_are_written_again() {
     let text = format!(
         "{NAT}addresses = [\"198.51.100.2\", \"203.0.113.1\"]
 sources = [\"10.0.0.0/24\"]
+excluded-destinations = [\"172.16.0.0/12\"]
 ports = \"2000-2999\"
 block-size = 100
 blocks-per-host = 2
@@ -126,6 +127,10 @@ fn invalid_nat_settings_are_refused_with_the_cure() {
         (format!("{NAT}block-size = 0"), "block of 0 ports"),
         (format!("{NAT}timeouts = {{ udp = 0 }}"), "timeout 'udp'"),
         (format!("{NAT}colour = 1"), "colour"),
+        (
+            format!("{NAT}excluded-destinations = [\"2001:db8:2::/48\"]"),
+            "excluded destination 2001:db8:2::/48 is not of the IP version",
+        ),
         (
             format!(
                 "{NAT}[[nat.publish]]\nprotocol = \"tcp\"\nport = 1\nto = \"10.0.0.2:1\"\naddress = \"192.0.2.1\""

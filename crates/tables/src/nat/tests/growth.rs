@@ -19,6 +19,8 @@ fn small() -> NatSettings {
         last_port: 1024 + 15,
         block_size: 8,
         blocks_per_host: 1,
+        deterministic: Vec::new(),
+        hold_down: HoldDown::default(),
     };
     settings
 }
@@ -107,11 +109,13 @@ fn only_further_addresses_behind_the_others_extend_settings() {
     let mut other = with(&first, &["198.51.100.1"]);
     other.pool.addresses.swap(0, 1);
     assert!(!other.extends(&first));
-    let changes: [fn(&mut NatSettings); 9] = [
+    let changes: [fn(&mut NatSettings); 11] = [
         |one| one.pool.first_port += 1,
         |one| one.pool.last_port += 1,
         |one| one.pool.block_size += 1,
         |one| one.pool.blocks_per_host += 1,
+        |one| one.pool.deterministic.push("10.0.0.0/31".parse().unwrap()),
+        |one| one.pool.hold_down.seconds += 1,
         |one| one.mappings_max += 1,
         |one| one.hosts_max += 1,
         |one| one.timeouts.udp_s += 1,

@@ -51,6 +51,8 @@ fn exhausted_ports_are_reported_and_mappings_stay() {
         last_port: 1024 + 4 * 8 + 6,
         block_size: 8,
         blocks_per_host: 3,
+        deterministic: Vec::new(),
+        hold_down: HoldDown::default(),
     };
     let mut nat = Nat::new(&settings).unwrap();
     let mut known = Vec::new();

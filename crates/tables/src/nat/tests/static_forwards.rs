@@ -122,6 +122,8 @@ proptest! {
                 last_port: 1039,
                 block_size: 4,
                 blocks_per_host: 2,
+                deterministic: Vec::new(),
+                hold_down: HoldDown::default(),
             },
             ..settings()
         })

@@ -201,7 +201,7 @@ impl Nat {
     fn insert_saved(&mut self, saved: &SavedMapping, place: u16) -> Result<(), ApplyError> {
         let (internal, external) = (end_of(saved.internal), end_of(saved.external));
         let protocol = saved.protocol;
-        if self.pool.has_port(place, external.port) {
+        if self.pool.can_have(internal.address, place, external.port) {
             self.clear_former(internal.address, place);
         }
         let mut taken = self.take_exact(internal.address, protocol, (place, external.port));
@@ -223,7 +223,8 @@ impl Nat {
         let Some(number) = self.mappings.add(protocol, mapping) else {
             let events = &mut self.events;
             let mut note = |event| events.note(event);
-            self.pool.release(host, protocol, external.port, &mut note);
+            self.pool
+                .release(host, protocol, external.port, self.now, &mut note);
             return Err(ApplyError::Full);
         };
         self.pool

@@ -6,8 +6,8 @@ use std::collections::HashMap;
 use super::*;
 use crate::changes::Replicate;
 use crate::nat::{
-    FilteringBehaviour, MappingBehaviour, Nat, NatDrop, NatOutcome, NatTimeouts, Pair, PoolGrowth,
-    PortPool,
+    FilteringBehaviour, HoldDown, MappingBehaviour, Nat, NatDrop, NatOutcome, NatTimeouts, Pair,
+    PoolGrowth, PortPool,
 };
 use crate::share::Share;
 
@@ -27,6 +27,8 @@ pub(super) fn settings() -> NatSettings {
             last_port: 1024 + 127,
             block_size: 8,
             blocks_per_host: 2,
+            deterministic: Vec::new(),
+            hold_down: HoldDown::default(),
         },
         forwards: Vec::new(),
         pairs: vec![Pair {
