@@ -43,7 +43,8 @@ pub(super) struct Record {
     pub(super) netns_directory: Option<Identity>,
     /// Boot in which ADD ran.
     pub(super) boot: Option<BootId>,
-    /// Port and settings of the interface. `None`: ADD has not ended, or the interface is one of the node.
+    /// Port and settings of the interface. `None`: ADD has not ended, the interface is one of the node, or the port is
+    /// that of a device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) attached: Option<Attached>,
     /// Port of a device of the pod, as the network has it. `None`: the attachment has a port of its own, or none.
