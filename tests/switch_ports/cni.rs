@@ -248,18 +248,33 @@ fn containers_with_taps_reach_one_another_until_they_are_removed() {
     attach_and_remove(Kind::Tap);
 }
 
-/// The application of each pod is a switch that joins the pod's socket with an interface of its kernel.
+/// The application of each pod is a switch that joins the pod's socket with an interface of its kernel. The second pod has the socket of a
+/// device, whose port is in no bridge before.
 #[test]
 fn pods_with_memif_sockets_reach_one_another() {
     let runtime = Runtime::new("cni-memif");
     let pods = ["cni-m1", "cni-m2"].map(Namespace::new);
     let sockets = runtime.directory.path().join("sockets");
     let memif = json!({ "port": "memif", "mtu": null, "socketDirectory": sockets });
+    let mut of_device = memif.clone();
+    of_device["deviceID"] = json!("fast-0");
+    let device = runtime.directory.path().join("device.sock");
+    let uri = format!("memif:{}?role=server", device.display());
+    runtime.switch.change(&["add", "port", "pod-fast-0", &uri]);
+    let configs = [&memif, &of_device];
     let applications = [0, 1].map(|index| {
         let pod = &pods[index];
         runtime.give(pod.name(), &format!("10.66.0.{}", index + 2));
-        let result = runtime.done("ADD", pod, &memif);
-        let socket = result["interfaces"][0]["socketPath"].as_str().unwrap();
+        let result = runtime.done("ADD", pod, configs[index]);
+        let named = result["interfaces"][0]["socketPath"].as_str().unwrap();
+        let socket = match index {
+            0 => named,
+            // The device plugin mounts it there in containers.
+            _ => {
+                assert_eq!(named, "/run/quietwire/fast-0/memif.sock");
+                device.to_str().unwrap()
+            }
+        };
         let directory = TempDir::new().unwrap();
         let ports = [
             ("net", format!("memif:{socket}?role=client")),
@@ -281,10 +296,12 @@ fn pods_with_memif_sockets_reach_one_another() {
     for (switch, _directory) in applications {
         assert_eq!(switch.end(), Some(0));
     }
-    for pod in &pods {
-        runtime.done("DEL", pod, &memif);
+    for (pod, config) in pods.iter().zip(configs) {
+        runtime.done("DEL", pod, config);
     }
-    assert!(runtime.switch.ports().is_empty());
+    // The device plugin closes it.
+    assert_eq!(runtime.switch.ports().len(), 1);
+    assert_eq!(runtime.switch.port("pod-fast-0")["group"], "lan");
     assert_eq!(fs::read_dir(&sockets).unwrap().count(), 0);
     assert_eq!(runtime.switch.end(), Some(0));
 }

@@ -20,7 +20,7 @@
 mod again;
 mod config;
 mod delegate;
-mod device_info;
+pub(crate) mod device_info;
 mod environment;
 #[cfg(test)]
 mod fake;
@@ -30,6 +30,7 @@ mod host_device;
 mod interface;
 mod left;
 mod of_agent;
+pub(crate) mod pod_device;
 mod port;
 mod record;
 mod recorded;
@@ -44,8 +45,8 @@ mod version;
 use serde_json::json;
 
 pub(crate) use again::attach_again;
-pub(crate) use config::SOCKET_DIRECTORY;
 pub use config::{INPUT_MAX, NetworkConfig};
+pub(crate) use config::{PortKind, SOCKET_DIRECTORY};
 pub use environment::{COMMAND, Command, Environment, Variables};
 pub(crate) use left::remove_left;
 pub(crate) use recorded::Recorded;

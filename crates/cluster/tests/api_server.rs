@@ -124,6 +124,10 @@ fn good() -> Vec<(&'static str, Value)> {
                 "routes": [{ "destination": "0.0.0.0/0" }, { "destination": "fd00::/8", "gateway": "fd00:66::1" }],
                 "reservations": [{ "address": "10.66.0.20", "pod": "db", "mac": "02:00:00:00:00:01" }] }),
         ),
+        (
+            "Network",
+            json!({ "bridge": "lan", "port": "vhost-user", "resource": "vhost-user" }),
+        ),
     ]
 }
 
@@ -298,8 +302,18 @@ fn bad() -> Vec<(&'static str, Value, &'static str)> {
         ),
         (
             "Network",
-            json!({ "bridge": "lan", "port": "memif" }),
+            json!({ "bridge": "lan", "port": "af-packet" }),
             "Unsupported value",
+        ),
+        (
+            "Network",
+            json!({ "bridge": "lan", "port": "memif" }),
+            "requires resource",
+        ),
+        (
+            "Network",
+            json!({ "bridge": "lan", "port": "memif", "resource": "memif", "mtu": 1400 }),
+            "have an mtu",
         ),
     ]
 }

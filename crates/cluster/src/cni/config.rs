@@ -99,7 +99,8 @@ pub struct NetworkConfig {
     /// Not used: libcni 1.3 gives the valid attachments by this name, too.
     #[serde(rename = "cni.dev/attachments")]
     attachments: Option<Value>,
-    /// Device of the pod that Multus names, if the definition of the network names a resource. It takes the place of an absent `device`.
+    /// Device of the pod that Multus names, if the definition of the network names a resource. It takes the place of an absent `device`. A
+    /// network with sockets takes its port, which the device plugin has opened.
     #[serde(rename = "deviceID")]
     device_id: Option<String>,
     /// Not used: Multus repeats the device by this name.
@@ -315,6 +316,14 @@ impl NetworkConfig {
         device.ok_or_else(|| {
             invalid("device: required by the port host-device but absent (or a resource in the definition of the network)")
         })
+    }
+
+    /// Returns the ID of the device whose socket is the port of an attachment. `None`: the attachment has a port of its own.
+    pub(super) fn socket_device(&self) -> Option<&str> {
+        match self.port {
+            PortKind::Veth | PortKind::Tap | PortKind::HostDevice => None,
+            PortKind::Memif | PortKind::VhostUser => self.device_id.as_deref(),
+        }
     }
 
     /// Returns the MAC address that the runtime asks for: of `runtimeConfig`, or of `CNI_ARGS`.

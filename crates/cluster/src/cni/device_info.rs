@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Device information file (Device Information Specification of the Network Plumbing Working Group, version 1.1.0).
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use quietwire_base::durable;
 use serde_json::{Value, json};
@@ -9,11 +9,13 @@ use serde_json::{Value, json};
 use super::config::PortKind;
 use super::reply::{CniError, ErrorCode};
 
+/// Directory of the files of device plugins (section 4.1).
+pub(crate) const OF_DEVICE_PLUGINS: &str = "/var/run/k8s.cni.cncf.io/devinfo/dp";
 /// Mode of the file.
 const MODE: u32 = 0o644;
 
 /// Returns the description of a port with a socket: the host creates the socket, the application in the container connects to it.
-pub(super) fn describe(kind: PortKind, socket: &Path) -> Option<Value> {
+pub(crate) fn describe(kind: PortKind, socket: &Path) -> Option<Value> {
     let path = socket.display().to_string();
     match kind {
         PortKind::Veth | PortKind::Tap | PortKind::HostDevice => None,
@@ -36,15 +38,20 @@ pub(super) fn describe_pci(address: &str) -> Value {
     json!({ "type": "pci", "version": "1.1.0", "pci": { "pci-address": address } })
 }
 
+/// Returns the file of a device plugin for a device, in the directory of such files (section 4.1). Multus reads it.
+pub(crate) fn of_device_plugin(directory: &Path, resource: &str, id: &str) -> PathBuf {
+    directory.join(format!("{resource}-{id}-device.json").replace('/', "-"))
+}
+
 /// Writes the description to a file, whole or not at all. The directory is created.
 ///
 /// # Errors
 /// [`ErrorCode::Io`].
-pub(super) fn write(path: &Path, description: &Value) -> Result<(), CniError> {
+pub(crate) fn write(path: &Path, description: &Value) -> Result<(), CniError> {
     let written = std::fs::create_dir_all(durable::directory_of(path))
         .and_then(|()| durable::replace(path, description.to_string().as_bytes(), MODE));
     written.map_err(|error| {
-        let what = format!("CNIDeviceInfoFile: writing {}: {error}", path.display());
+        let what = format!("device-info file: writing {}: {error}", path.display());
         CniError::new(ErrorCode::Io, what)
     })
 }
@@ -62,6 +69,11 @@ mod tests {
         let socket = Path::new("/run/it/vhost.sock");
         let vhost = describe(PortKind::VhostUser, socket).unwrap();
         assert_eq!(vhost["vhost-user"]["path"], json!(socket));
+        let directory = Path::new(OF_DEVICE_PLUGINS);
+        assert_eq!(
+            of_device_plugin(directory, "quietwire.io/memif", "memif-0"),
+            directory.join("quietwire.io-memif-memif-0-device.json")
+        );
         for kind in [PortKind::Veth, PortKind::Tap, PortKind::HostDevice] {
             assert_eq!(describe(kind, socket), None);
         }

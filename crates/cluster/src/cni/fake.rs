@@ -67,6 +67,7 @@ impl Switch for &FakeSwitch {
         let ports = self.ports.borrow();
         let port = |port: &AddPort| SwitchPort {
             name: port.name.clone(),
+            uri: port.uri.clone(),
             group: port.bridge.clone().unwrap(),
         };
         Ok(ports.iter().map(port).collect())
@@ -137,6 +138,7 @@ impl Node {
             netns_directory: identity(&self.root().join("run/netns")),
             boot: BootId::current(),
             attached,
+            device: None,
         };
         record.write(&self.file(name)).unwrap();
         record

@@ -87,10 +87,42 @@ pub(super) fn port(
         tx_queues: None,
         rx_cpus: None,
         bridge: Some(config.bridge.clone()),
-        bridging: BridgingSetting {
-            access: config.vlan,
-            ..BridgingSetting::default()
-        },
+        bridging: bridging(config),
+    }
+}
+
+/// Returns the scheme of the URI of a port with a socket.
+fn scheme(kind: PortKind) -> Option<&'static str> {
+    match kind {
+        PortKind::Veth | PortKind::Tap | PortKind::HostDevice => None,
+        PortKind::Memif => Some("memif"),
+        PortKind::VhostUser => Some("vhost"),
+    }
+}
+
+/// Returns the port of a device as the network has it: its name and socket are those of the device plugin. `uri` is its URI in the switch.
+/// `None` if the device has another kind.
+pub(super) fn of_device(config: &NetworkConfig, name: &str, uri: &str) -> Option<AddPort> {
+    let scheme = scheme(config.port)?;
+    let rest = uri.strip_prefix(scheme)?.strip_prefix(':')?;
+    let socket = rest.split('?').next()?;
+    let queues = config.queues.map(|queues| format!("&queues={queues}"));
+    let queues = queues.unwrap_or_default();
+    Some(AddPort {
+        name: name.to_owned(),
+        uri: format!("{scheme}:{socket}?role=server{queues}"),
+        rx_queues: None,
+        tx_queues: None,
+        rx_cpus: None,
+        bridge: Some(config.bridge.clone()),
+        bridging: bridging(config),
+    })
+}
+
+fn bridging(config: &NetworkConfig) -> BridgingSetting {
+    BridgingSetting {
+        access: config.vlan,
+        ..BridgingSetting::default()
     }
 }
 

@@ -43,9 +43,13 @@ pub(super) struct Record {
     pub(super) netns_directory: Option<Identity>,
     /// Boot in which ADD ran.
     pub(super) boot: Option<BootId>,
-    /// Port and settings of the interface. `None`: ADD has not ended, or the interface is one of the node.
+    /// Port and settings of the interface. `None`: ADD has not ended, the interface is one of the node, or the port is
+    /// that of a device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) attached: Option<Attached>,
+    /// Port of a device of the pod, as the network has it. `None`: the attachment has a port of its own, or none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) device: Option<AddPort>,
 }
 
 /// Port of an attachment and the settings of its interface, as ADD made them.
@@ -79,6 +83,7 @@ impl Record {
             netns_directory: netns.parent().and_then(identity),
             boot: BootId::current(),
             attached: None,
+            device: None,
         }
     }
 
@@ -237,6 +242,7 @@ mod tests {
             netns_directory: identity(place.path()),
             boot: BootId::current(),
             attached: None,
+            device: None,
         };
         record.write(&path).unwrap();
         assert_eq!(Record::read(&path), Some(record));

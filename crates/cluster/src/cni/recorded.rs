@@ -60,6 +60,7 @@ impl Recorded {
             netns_directory: None,
             boot: None,
             attached: None,
+            device: None,
         };
         let file = port::record_in(directory, &port::name(network, container_id, interface));
         record.write(&file).unwrap();

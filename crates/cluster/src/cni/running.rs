@@ -17,6 +17,8 @@ use super::reply::{CniError, ErrorCode};
 pub struct SwitchPort {
     /// Its name.
     pub name: String,
+    /// Its URI.
+    pub uri: String,
     /// Its bridge, or `cross-connect`.
     pub group: String,
 }

@@ -8,10 +8,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use proptest::prelude::*;
+use quietwire_switch::config::AddPort;
 use serde_json::{Value, json};
 
 use super::config::Ipam;
-use super::fake::FakeSwitch;
+use super::fake::{FakeSwitch, memif};
 use super::record::{AttachmentLock, Record};
 use super::verbs::execute;
 use super::*;
@@ -439,11 +440,87 @@ fn the_device_of_an_attachment_is_that_of_the_network_or_of_the_pod() {
 #[test]
 fn a_device_of_the_pod_that_multus_names_changes_nothing() {
     let rig = Rig::new("");
-    let without = NetworkConfig::parse(&rig.config(&json!({}))).unwrap();
-    let with = json!({ "deviceID": "memif-0", "pciBusID": "memif-0" });
-    let with = NetworkConfig::parse(&rig.config(&with)).unwrap();
-    assert_eq!(with.bridge, without.bridge);
-    assert_eq!(with.ipam, without.ipam);
+    let veth = json!({ "port": "veth", "deviceID": "memif-0", "pciBusID": "memif-0" });
+    let with = NetworkConfig::parse(&rig.config(&veth)).unwrap();
+    assert_eq!((with.socket_device(), with.bridge.as_str()), (None, "lan"));
+}
+
+/// Returns the port of a device as the device plugin has opened it.
+fn of_device_plugin() -> AddPort {
+    AddPort {
+        uri: "memif:/run/devices/fast-0/memif.sock?role=server".to_owned(),
+        bridge: Some("wan".to_owned()),
+        ..memif("pod-fast-0")
+    }
+}
+
+#[test]
+fn a_socket_of_the_device_plugin_is_the_port_of_the_attachment() {
+    let rig = Rig::new(ADDRESS);
+    let switch = FakeSwitch::default();
+    let info = rig.path().join("info/file.json");
+    let more = json!({
+        "vlan": 7, "queues": 2, "deviceID": "fast-0", "pciBusID": "fast-0",
+        "runtimeConfig": { "CNIDeviceInfoFile": info },
+    });
+    // The switch was started again, and the agent has not opened the port yet.
+    let error = rig.call("ADD", &more, &switch).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::TryAgain as u64);
+    switch.ports.borrow_mut().push(of_device_plugin());
+    let other = json!({ "port": "vhost-user", "deviceID": "fast-0" });
+    let error = rig.call("ADD", &other, &switch).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::InvalidConfig as u64);
+    assert_eq!(rig.calls(), "");
+
+    let result = rig.call("ADD", &more, &switch).unwrap();
+    let socket = "/run/quietwire/fast-0/memif.sock";
+    assert_eq!(result["interfaces"][0]["socketPath"], socket);
+    assert_eq!(result["ips"][0]["address"], "10.0.0.5/24");
+    let described: Value = serde_json::from_slice(&fs::read(&info).unwrap()).unwrap();
+    assert_eq!(described["memif"]["path"], socket);
+    let ports = switch.ports.borrow().clone();
+    let uri = "memif:/run/devices/fast-0/memif.sock?role=server&queues=2";
+    assert_eq!((ports.len(), ports[0].uri.as_str()), (1, uri));
+    assert_eq!(ports[0].name, "pod-fast-0");
+    assert_eq!(ports[0].bridge.as_deref(), Some("lan"));
+    assert_eq!(ports[0].bridging.access.unwrap().get(), 7);
+    let sockets = rig.path().join("sockets");
+    let recorded = pod_device::recorded_port(&sockets, "fast-0").unwrap();
+    assert_eq!(recorded.as_ref(), ports.first());
+
+    let again = rig.call("ADD", &more, &switch).unwrap_err();
+    assert!(again.to_string().contains("already"), "{again}");
+    let check = json!({ "prevResult": result });
+    rig.call("CHECK", &check, &switch).unwrap();
+    // The device may be another pod's by now: its port is left to the device plugin.
+    rig.call("DEL", &more, &switch).unwrap();
+    assert_eq!(*switch.ports.borrow(), ports);
+    assert_eq!(fs::read_dir(&sockets).unwrap().count(), 0);
+    let gone = rig.call("CHECK", &check, &switch).unwrap_err();
+    assert_eq!(gone.code(), ErrorCode::Changed as u64);
+    assert_eq!(rig.calls(), "ADD\nCHECK\nDEL\n");
+}
+
+#[test]
+fn a_device_whose_port_cannot_be_replaced_leaves_neither_address_nor_record() {
+    let rig = Rig::new(ADDRESS);
+    let mut switch = FakeSwitch {
+        refuses: true,
+        ..FakeSwitch::default()
+    };
+    switch.ports.borrow_mut().push(of_device_plugin());
+    let more = json!({ "deviceID": "fast-0" });
+    let error = rig.call("ADD", &more, &switch).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::Refused as u64);
+    assert_eq!(rig.calls(), "ADD\nDEL\n");
+    let sockets = rig.path().join("sockets");
+    assert_eq!(fs::read_dir(sockets).unwrap().count(), 0);
+    // The agent opens it again, and is faster than the plugin in the network.
+    switch.refuses = false;
+    switch.has_rival = true;
+    switch.ports.borrow_mut().push(of_device_plugin());
+    rig.call("ADD", &more, &switch).unwrap();
+    assert_eq!(switch.ports.borrow().len(), 1);
 }
 
 #[test]

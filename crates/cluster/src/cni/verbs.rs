@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use quietwire_packet::MacAddress;
+use quietwire_switch::config::AddPort;
 use serde_json::Value;
 
 use super::config::{Ipam, NetworkConfig, PortKind};
@@ -16,7 +17,7 @@ use super::environment::{Command, Environment};
 use super::record::{self, Attached, AttachmentLock, DIRECTORY_MODE, Record};
 use super::reply::{CniError, CniResult, ErrorCode, Interface, Ip};
 use super::running::Switch;
-use super::{delegate, device_info, host_device, interface, of_agent, port};
+use super::{delegate, device_info, host_device, interface, of_agent, pod_device, port};
 
 /// Time that DEL waits for an ADD of the same attachment to end. The runtime repeats a DEL that fails.
 const ADD_ENDS: Duration = Duration::from_secs(5);
@@ -133,13 +134,12 @@ impl Call<'_> {
         if self.is_host_device() {
             return self.add_device();
         }
+        if let Some(id) = self.config.socket_device() {
+            return self.add_pod_device(switch, id);
+        }
         let name = self.port_name();
         if switch.has_port(&name)? {
-            let what = format!(
-                "container {} has interface {} in network {} already",
-                self.environment.container_id, self.environment.interface, self.config.name
-            );
-            return Err(CniError::new(ErrorCode::InvalidConfig, what));
+            return Err(self.is_attached());
         }
         if self.config.port == PortKind::Tap {
             // The switch would use a tap of the container with this name.
@@ -149,6 +149,44 @@ impl Call<'_> {
         let mac = self.config.mac(self.environment)?;
         let (given, reserved) = self.request_addresses()?;
         self.attach(switch, mac.or(reserved), given)
+    }
+
+    /// Returns the error of a second ADD.
+    fn is_attached(&self) -> CniError {
+        let what = format!(
+            "container {} has interface {} in network {} already",
+            self.environment.container_id, self.environment.interface, self.config.name
+        );
+        CniError::new(ErrorCode::InvalidConfig, what)
+    }
+
+    /// Returns the port of the device of the pod that the attachment has, if it has one.
+    fn recorded_device(&self, name: &str) -> Option<AddPort> {
+        Record::read(&port::record(self.config, name))?.device
+    }
+
+    /// Puts the port of a device of the pod into the network. A failure leaves neither record nor addresses. DEL does not close the port,
+    /// because kubelet may have given the device to another pod by then: the device plugin does.
+    fn add_pod_device(&self, switch: &impl Switch, id: &str) -> Result<CniResult, CniError> {
+        let name = self.port_name();
+        if self.recorded_device(&name).is_some() {
+            return Err(self.is_attached());
+        }
+        let port = pod_device::port_in_network(self.config, id, switch)?;
+        let (given, _) = self.request_addresses()?;
+        let record = Record {
+            device: Some(port.clone()),
+            ..self.record()
+        };
+        let socket = pod_device::socket_inside(self.config.port, id).unwrap_or_default();
+        let done = self
+            .write_record(&name, &record)
+            .and_then(|()| self.write_device_info(device_info::describe(self.config.port, &socket)))
+            .and_then(|()| pod_device::replace(switch, &port));
+        match done {
+            Ok(()) => Ok(self.complete(self.begin(), self.of_socket(&socket), given)),
+            Err(error) => Err(self.remove(switch, &name, error)),
+        }
     }
 
     /// Gives addresses back after a failure.
@@ -277,17 +315,22 @@ impl Call<'_> {
             }
             Some(socket) => {
                 self.write_device_info(device_info::describe(config.port, &socket))?;
-                let path = socket.display().to_string();
-                Interface {
-                    name: self.environment.interface.clone(),
-                    sandbox: self.environment.netns.clone(),
-                    socket_path: config.is_1_1().then_some(path),
-                    ..Interface::default()
-                }
+                self.of_socket(&socket)
             }
         };
         self.record_port(name, &own, &given)?;
         Ok(self.complete(result, own, given))
+    }
+
+    /// Returns the interface of the result that stands for a socket.
+    fn of_socket(&self, socket: &Path) -> Interface {
+        let path = socket.display().to_string();
+        Interface {
+            name: self.environment.interface.clone(),
+            sandbox: self.environment.netns.clone(),
+            socket_path: self.config.is_1_1().then_some(path),
+            ..Interface::default()
+        }
     }
 
     /// Records the port and the settings of its interface: the agent attaches the container again if the switch is started again.
@@ -303,6 +346,10 @@ impl Call<'_> {
             }),
             ..self.record()
         };
+        self.write_record(name, &record)
+    }
+
+    fn write_record(&self, name: &str, record: &Record) -> Result<(), CniError> {
         let path = port::record(self.config, name);
         record.write(&path).map_err(|error| {
             let what = format!("writing {}: {error}", path.display());
@@ -396,6 +443,8 @@ impl Call<'_> {
             return self.ipam(Command::Check);
         }
         let name = self.port_name();
+        let device = self.recorded_device(&name);
+        let name = device.map_or(name, |port| port.name);
         let ports = switch.ports()?;
         let Some(port) = ports.iter().find(|port| port.name == name) else {
             return changed(format!("the switch has no port {name}"));

@@ -4,10 +4,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use crate::cni::pod_device;
 use crate::kubelet::messages::{ContainerAllocateResponse, DeviceSpec, Mount};
-
-/// Directory in containers below which sockets are mounted.
-const MOUNTED: &str = "/run/quietwire";
 
 /// Returns the name of an environment variable for a resource: `QUIETWIRE_FAST_MEMIF` for `fast-memif`.
 pub(super) fn variable(prefix: &str, resource: &str) -> String {
@@ -23,7 +21,7 @@ pub(super) fn add_socket(
     directory: &Path,
     file: &str,
 ) {
-    let inside = format!("{MOUNTED}/{id}");
+    let inside = pod_device::directory_inside(id).display().to_string();
     append(
         &mut to.envs,
         variable("QUIETWIRE", resource),

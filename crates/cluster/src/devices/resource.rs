@@ -39,7 +39,7 @@ pub struct Resource {
     devices: Devices,
 }
 
-/// Returns the resources of a configuration. `root` is the root directory of `/sys`.
+/// Returns the resources of a configuration. `root` is the root directory of `/sys`, `/run` and `/var`.
 #[must_use]
 pub fn resources(config: &DevicesConfig, root: &Path) -> Vec<Resource> {
     let switch: SharedSwitch = Arc::new(RunningSwitch::new(&config.control_socket));
@@ -64,6 +64,7 @@ impl Resource {
             Kind::Memif | Kind::VhostUser => Devices::Sockets(Sockets::new(
                 resource.clone(),
                 config.socket_directory.clone(),
+                root,
                 Arc::clone(switch),
             )),
         };

@@ -5,18 +5,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use quietwire_base::durable::remove_if_exists;
 use quietwire_switch::PORTS_MAX;
 use quietwire_switch::config::AddPort;
 use quietwire_switch::config::bridging::BridgingSetting;
 
+use super::DOMAIN;
 use super::allocation::add_socket;
 use super::config::{Kind, ResourceConfig};
 use super::device::Device;
-use crate::cni::{CniError, Switch};
+use crate::cni::{CniError, PortKind, SOCKET_DIRECTORY, Switch, device_info, pod_device};
 use crate::kubelet::messages::ContainerAllocateResponse;
 
 /// Time for which an allocated device is kept although no container has it: kubelet lists a pod after it has allocated its devices.
@@ -39,6 +41,10 @@ pub(super) struct Collected {
 pub(super) struct Sockets {
     resource: ResourceConfig,
     directory: PathBuf,
+    /// Directory of the device-info files of device plugins.
+    descriptions: PathBuf,
+    /// Directory of the records of the CNI plugin.
+    records: PathBuf,
     switch: SharedSwitch,
     /// Times of allocation, by device.
     allocated: Arc<Mutex<BTreeMap<String, Instant>>>,
@@ -54,10 +60,19 @@ impl fmt::Debug for Sockets {
 }
 
 impl Sockets {
-    pub(super) fn new(resource: ResourceConfig, directory: PathBuf, switch: SharedSwitch) -> Self {
+    /// `root` is the root directory of `/run` and `/var`.
+    pub(super) fn new(
+        resource: ResourceConfig,
+        directory: PathBuf,
+        root: &Path,
+        switch: SharedSwitch,
+    ) -> Self {
+        let below = |path: &str| root.join(path.trim_start_matches('/'));
         Self {
             resource,
             directory,
+            descriptions: below(device_info::OF_DEVICE_PLUGINS),
+            records: below(SOCKET_DIRECTORY),
             switch,
             allocated: Arc::default(),
         }
@@ -68,9 +83,30 @@ impl Sockets {
         (0..self.resource.count).map(move |number| format!("{name}-{number}"))
     }
 
-    /// Returns the name of the port of a device.
-    fn port(id: &str) -> String {
-        format!("pod-{id}")
+    /// Returns the device-info file of a device.
+    fn description(&self, id: &str) -> PathBuf {
+        let resource = format!("{DOMAIN}/{}", self.resource.name);
+        device_info::of_device_plugin(&self.descriptions, &resource, id)
+    }
+
+    fn port_kind(&self) -> PortKind {
+        match self.resource.kind {
+            Kind::VhostUser => PortKind::VhostUser,
+            Kind::Memif | Kind::Function => PortKind::Memif,
+        }
+    }
+
+    /// Describes a device, with the path that its container sees, for Multus. Pods without Multus require no description.
+    fn describe(&self, id: &str) {
+        let kind = self.port_kind();
+        let description = pod_device::socket_inside(kind, id)
+            .and_then(|socket| device_info::describe(kind, &socket));
+        let Some(description) = description else {
+            return;
+        };
+        if let Err(error) = device_info::write(&self.description(id), &description) {
+            tracing::warn!("device {id}: {error}");
+        }
     }
 
     /// Returns all sockets. Those whose ports are open are healthy, and as many others as the switch has space for: kubelet would admit pods
@@ -81,7 +117,7 @@ impl Sockets {
         let mut free = ports.map_or(0, |ports| PORTS_MAX.saturating_sub(ports.len()));
         let mut devices = Vec::new();
         for id in self.ids() {
-            let port = Self::port(&id);
+            let port = pod_device::port_name(&id);
             let is_open = ports.is_some_and(|ports| ports.iter().any(|open| open.name == port));
             let is_healthy = is_open || free > 0;
             if !is_open {
@@ -112,7 +148,9 @@ impl Sockets {
         let mut response = ContainerAllocateResponse::default();
         for id in ids {
             let opened = match self.ids().any(|known| known == *id) {
-                true => self.close(id).and_then(|()| self.open(id)),
+                true => self
+                    .close(id)
+                    .and_then(|()| self.open(id, self.port_of_resource(id))),
                 false => Err(format!(
                     "no device {id} in resource '{}'",
                     self.resource.name
@@ -141,17 +179,15 @@ impl Sockets {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn open(&self, id: &str) -> Result<(), String> {
-        let directory = self.directory.join(id);
-        fs::create_dir_all(&directory)
-            .map_err(|error| format!("creating {}: {error}", directory.display()))?;
-        let socket = directory.join(self.file());
+    /// Returns the port of a device as the resource has it.
+    fn port_of_resource(&self, id: &str) -> AddPort {
+        let socket = self.directory.join(id).join(self.file());
         let kind = match self.resource.kind {
             Kind::VhostUser => "vhost",
             Kind::Memif | Kind::Function => "memif",
         };
-        let port = AddPort {
-            name: Self::port(id),
+        AddPort {
+            name: pod_device::port_name(id),
             uri: format!("{kind}:{}?role=server", socket.display()),
             rx_queues: None,
             tx_queues: None,
@@ -161,13 +197,32 @@ impl Sockets {
                 access: self.resource.vlan,
                 ..BridgingSetting::default()
             },
-        };
-        self.switch.add_port(port).map_err(message)
+        }
     }
 
-    /// Closes the port of a device and removes the directory of its socket.
+    fn open(&self, id: &str, port: AddPort) -> Result<(), String> {
+        let directory = self.directory.join(id);
+        fs::create_dir_all(&directory)
+            .map_err(|error| format!("creating {}: {error}", directory.display()))?;
+        self.switch.add_port(port).map_err(message)?;
+        self.describe(id);
+        Ok(())
+    }
+
+    /// Opens the port of a running container's device, in the network to which the CNI plugin has attached it.
+    fn open_again(&self, id: &str) -> Result<(), String> {
+        let of_network = pod_device::recorded_port(&self.records, id).map_err(message)?;
+        let port = of_network.unwrap_or_else(|| self.port_of_resource(id));
+        self.open(id, port)
+    }
+
+    /// Closes the port of a device, and removes its description and the directory of its socket.
     fn close(&self, id: &str) -> Result<(), String> {
-        self.switch.delete_port(&Self::port(id)).map_err(message)?;
+        let port = pod_device::port_name(id);
+        self.switch.delete_port(&port).map_err(message)?;
+        let description = self.description(id);
+        remove_if_exists(&description)
+            .map_err(|error| format!("removing {}: {error}", description.display()))?;
         let directory = self.directory.join(id);
         match fs::remove_dir_all(&directory) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -205,17 +260,18 @@ impl Sockets {
         let mut closed = Vec::new();
         let mut failures = Vec::new();
         for id in self.ids() {
-            let is_open = open.contains(Self::port(&id).as_str());
+            let is_open = open.contains(pod_device::port_name(&id).as_str());
             if used.contains(&id) {
                 self.allocations().remove(&id);
-                if !is_open && let Err(error) = self.open(&id) {
+                if !is_open && let Err(error) = self.open_again(&id) {
                     failures.push(format!("device {id}: {error}"));
                 }
                 continue;
             }
             let since = self.allocations().get(&id).copied();
             let is_new = since.is_some_and(|since| now.saturating_duration_since(since) < GRACE);
-            if is_new || !(is_open || self.directory.join(&id).exists()) {
+            let has_files = self.directory.join(&id).exists() || self.description(&id).exists();
+            if is_new || !(is_open || has_files) {
                 continue;
             }
             if let Err(error) = self.close(&id) {

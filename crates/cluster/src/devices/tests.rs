@@ -10,6 +10,7 @@ use quietwire_host::machines;
 use quietwire_switch::PORTS_MAX;
 use quietwire_switch::config::AddPort;
 use quietwire_switch::config::bridging::BridgingSetting;
+use serde_json::{Value, json};
 use tokio::net::UnixListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
@@ -71,11 +72,12 @@ impl Switch for FakeSwitch {
     }
 
     fn ports(&self) -> Result<Vec<SwitchPort>, CniError> {
-        let port = |name: String| SwitchPort {
-            name,
+        let port = |port: &AddPort| SwitchPort {
+            name: port.name.clone(),
+            uri: port.uri.clone(),
             group: "lan".to_owned(),
         };
-        Ok(self.names().into_iter().map(port).collect())
+        Ok(self.ports.lock().unwrap().iter().map(port).collect())
     }
 
     fn bridges(&self) -> Result<Vec<String>, CniError> {
@@ -90,10 +92,17 @@ fn config(directory: &Path, text: &str) -> DevicesConfig {
 
 const MEMIF: &str = "[[resource]]\nname = \"memif\"\nkind = \"memif\"\ncount = 2\nbridge = \"lan\"\nvlan = 10\nnode = 1\n";
 
-fn memif(directory: &Path, switch: &Arc<FakeSwitch>) -> Resource {
-    let config = config(directory, MEMIF);
+/// Returns a resource whose sockets are in `devices` of a root directory.
+fn memif(root: &Path, switch: &Arc<FakeSwitch>) -> Resource {
+    let config = config(&root.join("devices"), MEMIF);
     let switch: SharedSwitch = switch.clone();
-    Resource::new(&config.resources[0], &config, Path::new("/"), &switch)
+    Resource::new(&config.resources[0], &config, root, &switch)
+}
+
+/// Returns the device-info file of a memif device.
+fn description(root: &Path, id: &str) -> PathBuf {
+    root.join("var/run/k8s.cni.cncf.io/devinfo/dp")
+        .join(format!("quietwire.io-memif-{id}-device.json"))
 }
 
 fn ids(names: &[&str]) -> Vec<String> {
@@ -225,16 +234,26 @@ fn an_allocated_socket_is_a_port_with_its_bridge_and_vlan() {
     assert_eq!(response.mounts[1].container_path, "/run/quietwire/memif-1");
     assert_eq!(
         PathBuf::from(&response.mounts[1].host_path),
-        directory.path().join("memif-1")
+        directory.path().join("devices/memif-1")
     );
     let ports = switch.ports.lock().unwrap().clone();
-    let socket = directory.path().join("memif-0/memif.sock");
+    let socket = directory.path().join("devices/memif-0/memif.sock");
     assert_eq!(
         ports[0].uri,
         format!("memif:{}?role=server", socket.display())
     );
     assert_eq!(ports[0].bridge.as_deref(), Some("lan"));
     assert_eq!(ports[0].bridging.access.map(|vlan| vlan.get()), Some(10));
+    // For Multus, with the path in the container.
+    let described = std::fs::read(description(directory.path(), "memif-1")).unwrap();
+    let described: Value = serde_json::from_slice(&described).unwrap();
+    assert_eq!(
+        described,
+        json!({
+            "type": "memif", "version": "1.1.0",
+            "memif": { "role": "slave", "path": "/run/quietwire/memif-1/memif.sock", "mode": "ethernet" },
+        })
+    );
     // The container has ended, and kubelet gives the device to another.
     resource.allocate(&ids(&["memif-0"])).unwrap();
     assert_eq!(switch.names(), ["pod-memif-1", "pod-memif-0"]);
@@ -261,7 +280,9 @@ fn an_allocation_that_the_switch_refuses_leaves_nothing() {
         .unwrap_err();
     assert_eq!(error, "no memory");
     assert_eq!(switch.names(), [""; 0]);
-    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+    let devices = directory.path().join("devices");
+    assert_eq!(std::fs::read_dir(devices).unwrap().count(), 0);
+    assert!(!description(directory.path(), "memif-0").exists());
 }
 
 #[test]
@@ -276,7 +297,9 @@ fn devices_that_no_container_has_are_collected_and_those_in_use_come_back() {
     let later = Instant::now() + GRACE;
     assert_eq!(resource.collect(&used, later), closed(&["memif-0"]));
     assert_eq!(switch.names(), ["pod-memif-1"]);
-    assert!(!directory.path().join("memif-0").exists());
+    assert!(!directory.path().join("devices/memif-0").exists());
+    assert!(!description(directory.path(), "memif-0").exists());
+    assert!(description(directory.path(), "memif-1").exists());
     assert_eq!(resource.collect(&used, later), closed(&[]));
     // The switch is started again.
     switch.ports.lock().unwrap().clear();
@@ -287,6 +310,37 @@ fn devices_that_no_container_has_are_collected_and_those_in_use_come_back() {
         closed(&["memif-1"])
     );
     assert_eq!(switch.names(), [""; 0]);
+}
+
+#[test]
+fn the_port_of_a_device_comes_back_in_the_network_of_its_pod() {
+    let directory = tempfile::tempdir().unwrap();
+    let switch = Arc::new(FakeSwitch::default());
+    let resource = memif(directory.path(), &switch);
+    let device = ids(&["memif-0"]);
+    resource.allocate(&device).unwrap();
+    let records = directory.path().join("run/quietwire/cni");
+    std::fs::create_dir_all(&records).unwrap();
+    let attached = AddPort {
+        bridge: Some("wan".to_owned()),
+        ..switch.ports.lock().unwrap().remove(0)
+    };
+    let record = json!({
+        "network": "wan", "port": "memif", "controlSocket": "/run/quietwire/switch.sock",
+        "netns": "/run/netns/pod-1", "netnsDirectory": null, "boot": null, "device": attached,
+    });
+    let file = records.join("c0123456789abcd.network");
+    std::fs::write(&file, record.to_string()).unwrap();
+    let used: BTreeSet<String> = device.into_iter().collect();
+    let again = || {
+        switch.ports.lock().unwrap().clear();
+        assert_eq!(resource.collect(&used, Instant::now()), closed(&[]));
+        switch.ports.lock().unwrap().clone()
+    };
+    assert_eq!(again(), [attached]);
+    // The attachment has ended.
+    std::fs::remove_file(&file).unwrap();
+    assert_eq!(again()[0].bridge.as_deref(), Some("lan"));
 }
 
 #[test]

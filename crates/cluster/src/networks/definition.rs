@@ -7,12 +7,16 @@ use kube::ResourceExt as _;
 use kube::api::{ApiResource, DynamicObject};
 use serde_json::{Value, json};
 
+use crate::devices::DOMAIN;
 use crate::resources::{GROUP, Network, NetworkRoute};
 
 /// Version of the CNI specification of the network configuration, which all runtimes support.
 const CNI_VERSION: &str = "1.0.0";
 /// Label of the objects that the controller made, and its value.
 pub(super) const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "quietwire");
+
+/// Annotation with the resource of a network. Without it, Multus gives the plugin neither a device nor a device-info file.
+const RESOURCE: &str = "k8s.v1.cni.cncf.io/resourceName";
 
 /// Namespace and name of an object.
 pub(super) type Key = (String, String);
@@ -83,11 +87,16 @@ pub(super) fn definitions(networks: &[Network]) -> BTreeMap<Key, Value> {
             "apiVersion": format!("{GROUP}/v1alpha1"), "kind": "Network", "name": name,
             "uid": network.metadata.uid.clone().unwrap_or_default(), "controller": true,
         });
+        let resource_name = network.spec.resource.as_ref();
+        let annotations: BTreeMap<&str, String> = resource_name
+            .map(|name| (RESOURCE, format!("{DOMAIN}/{name}")))
+            .into_iter()
+            .collect();
         let definition = json!({
             "apiVersion": resource.api_version, "kind": resource.kind,
             "metadata": {
                 "name": name, "namespace": namespace, "labels": { label: value },
-                "ownerReferences": [owner],
+                "annotations": annotations, "ownerReferences": [owner],
             },
             "spec": { "config": config },
         });
@@ -115,5 +124,9 @@ pub(super) fn is_made_here(object: &DynamicObject) -> bool {
 pub(super) fn is_current(object: &DynamicObject, wanted: &Value) -> bool {
     let uid = wanted.pointer("/metadata/ownerReferences/0/uid");
     let uid = uid.and_then(Value::as_str);
-    object.data.get("spec") == wanted.get("spec") && owner(object) == uid
+    let annotations = wanted.pointer("/metadata/annotations");
+    let resource = annotations.and_then(|all| all.get(RESOURCE)?.as_str());
+    object.data.get("spec") == wanted.get("spec")
+        && owner(object) == uid
+        && object.annotations().get(RESOURCE).map(String::as_str) == resource
 }

@@ -90,6 +90,33 @@ fn the_plugin_accepts_the_configuration_of_a_definition() {
 }
 
 #[test]
+fn a_network_with_a_resource_names_it_to_multus() {
+    let server = Simulated::default();
+    let controller = Controller::new(server.client());
+    let of_resource = |resource: &str| {
+        let spec = json!({ "bridge": "lan", "port": "vhost-user", "resource": resource });
+        network("apps", "fast", &spec)
+    };
+    let annotation = |definition: &Value| {
+        definition["metadata"]["annotations"]["k8s.v1.cni.cncf.io/resourceName"].clone()
+    };
+    runtime().unwrap().block_on(async {
+        for resource in ["fast", "faster"] {
+            let networks = [of_resource(resource), lan(7)];
+            pass(&server, &controller, &networks).await.unwrap();
+            let made = server.all(DEFINITIONS);
+            assert_eq!(annotation(&made[0]), format!("quietwire.io/{resource}"));
+            assert_eq!(annotation(&made[1]), Value::Null);
+            assert_eq!(configuration(&made[0])["plugins"][0]["port"], "vhost-user");
+            server.requests();
+            pass(&server, &controller, &networks).await.unwrap();
+            let list = ("list".to_owned(), DEFINITIONS.to_owned());
+            assert_eq!(server.requests(), [list]);
+        }
+    });
+}
+
+#[test]
 fn definitions_follow_their_networks() {
     let server = Simulated::default();
     let controller = Controller::new(server.client());

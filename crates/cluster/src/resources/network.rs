@@ -25,7 +25,15 @@ use serde::{Deserialize, Serialize};
         "rule": "!has(self.reservations) || self.reservations.all(r, has(self.ranges) && self.ranges.exists(a, cidr(a.subnet).containsIP(r.address)))",
         "message": "a reservation is in no subnet of ranges"
     },
-    { "rule": "!has(self.routes) || has(self.ranges)", "message": "routes require ranges" }
+    { "rule": "!has(self.routes) || has(self.ranges)", "message": "routes require ranges" },
+    {
+        "rule": "!has(self.port) || self.port in ['veth', 'tap'] || has(self.resource)",
+        "message": "a port of the kind memif or vhost-user requires resource"
+    },
+    {
+        "rule": "!has(self.port) || self.port in ['veth', 'tap'] || !has(self.mtu)",
+        "message": "only ports of the kinds veth and tap have an mtu"
+    }
 ]))]
 pub struct NetworkSpec {
     /// Bridge of the switch.
@@ -39,7 +47,7 @@ pub struct NetworkSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 68))]
     pub mtu: Option<u16>,
-    /// Kind of the kernel interface in a pod. Default: a veth pair.
+    /// Kind of the port of a pod. Default: a veth pair.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<NetworkPort>,
     /// Ranges of addresses. Default: none, so pods get the addresses that they request.
@@ -63,7 +71,7 @@ pub struct NetworkSpec {
     pub resource: Option<String>,
 }
 
-/// Kind of the kernel interface in a pod. Default: a veth pair.
+/// Kind of the port of a pod. Default: a veth pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum NetworkPort {
@@ -71,6 +79,10 @@ pub enum NetworkPort {
     Veth,
     /// A tap of the kernel in the pod, whose frames the switch reads and writes.
     Tap,
+    /// The memif socket of the device that the pod has of the network's resource.
+    Memif,
+    /// The vhost-user socket of the device that the pod has of the network's resource.
+    VhostUser,
 }
 
 /// A range of addresses in a subnet.
