@@ -129,13 +129,13 @@ impl Orders for Running {
 
     fn has_route(&self, route: &RouteSetting) -> Result<bool, String> {
         #[derive(Deserialize)]
-        struct Shown {
+        struct RouteInfo {
             prefix: IpNet,
             source: String,
         }
         #[derive(Deserialize)]
         struct Page {
-            routes: Vec<Shown>,
+            routes: Vec<RouteInfo>,
         }
         let prefix = route.prefix.trunc();
         // The prefix itself is the first of those within it.
