@@ -14,6 +14,7 @@ mod network;
 mod node_partition;
 mod node_report;
 mod selector;
+mod services;
 #[cfg(test)]
 mod tests;
 
@@ -34,6 +35,11 @@ pub use node_partition::{
     SiblingUse,
 };
 pub use node_report::{DataPlaneReport, NodeReport, NodeReportSpec, PartitionReport};
+pub use services::{
+    AddressPair, Backend, BackendState, LoadBalancer, Nat, Nat64, NatFiltering, NatMapping,
+    NatTimeouts, NextHop, PublishedPort, Route, RouteKind, SteeringRule, SteeringTarget,
+    TransportProtocol,
+};
 
 /// API group of the resources.
 pub const GROUP: &str = "quietwire.io";

@@ -118,6 +118,22 @@ fn good() -> Vec<(&'static str, Value)> {
                 ] }),
         ),
         (
+            "DataPlane",
+            json!({ "nodeSelector": selector, "bridges": [{ "name": "lan" }], "ports": [{ "name": "a", "uri": "af-xdp:eth0" }],
+                "vrfs": [{ "name": "blue" }], "interfaces": [{ "name": "lan0", "bridge": "lan", "addresses": ["192.0.2.1/24"] }],
+                "routes": [
+                    { "prefix": "10.0.0.0/8", "via": [{ "address": "192.0.2.9" }] },
+                    { "prefix": "fd00::/8", "vrf": "blue", "kind": "blackhole" },
+                    { "prefix": "10.9.0.0/16", "vrf": "main", "kind": "unicast", "via": [{ "interface": "lan0" }] },
+                ],
+                "nats": [{ "name": "wan", "interface": "lan0", "publish": [{ "protocol": "tcp", "port": 80, "to": "10.0.0.5:80" }] }],
+                "loadBalancers": [{ "name": "web", "address": "192.0.2.80", "port": 80, "backends": [{ "to": "10.0.0.5:80" }] }],
+                "steering": [
+                    { "name": "dns", "port": "a", "to": "switch", "protocol": "udp", "destinationPort": "53" },
+                    { "name": "guest", "port": "a", "to": "virtual-function", "virtualFunction": 1, "vlan": 7 },
+                ] }),
+        ),
+        (
             "Network",
             json!({ "bridge": "lan", "vlan": 7, "port": "tap",
                 "ranges": [{ "subnet": "10.66.0.0/24", "first": "10.66.0.10", "gateway": "10.66.0.1" }, { "subnet": "fd00:66::/64" }],
@@ -140,6 +156,10 @@ fn bad() -> Vec<(&'static str, Value, &'static str)> {
         json!({ "nodeSelector": { "role": "edge" }, "bridges": [{ "name": "lan" }],
             "ports": [{ "name": "a", "uri": "null:" }, { "name": "member", "uri": "null:", "bridge": "lan" }],
             "interfaces": [interface], "vrfs": vrfs })
+    };
+    let services = |key: &str, service: Value| {
+        json!({ "nodeSelector": { "role": "edge" }, "bridges": [{ "name": "lan" }], "ports": [{ "name": "a", "uri": "null:" }],
+            "interfaces": [{ "name": "lan0", "bridge": "lan" }], key: [service] })
     };
     let range = |range: Value| json!({ "bridge": "lan", "ranges": [range] });
     let routes = |route: Value| json!({ "bridge": "lan", "ranges": [{ "subnet": "10.66.0.0/24" }], "routes": [route] });
@@ -249,6 +269,69 @@ fn bad() -> Vec<(&'static str, Value, &'static str)> {
             "DataPlane",
             plane(json!([{ "name": "a", "uri": "no uri" }])),
             "should match",
+        ),
+        (
+            "DataPlane",
+            services("routes", json!({ "prefix": "10.0.0.0" })),
+            "prefix is not a prefix",
+        ),
+        (
+            "DataPlane",
+            services("routes", json!({ "prefix": "10.0.0.0/8" })),
+            "a unicast route requires via",
+        ),
+        (
+            "DataPlane",
+            services(
+                "routes",
+                json!({ "prefix": "10.0.0.0/8", "kind": "blackhole", "via": [{ "interface": "lan0" }] }),
+            ),
+            "routes of other kinds have none",
+        ),
+        (
+            "DataPlane",
+            services(
+                "routes",
+                json!({ "prefix": "10.0.0.0/8", "via": [{ "weight": 2 }] }),
+            ),
+            "a next hop requires address, interface or both",
+        ),
+        (
+            "DataPlane",
+            services(
+                "routes",
+                json!({ "prefix": "10.0.0.0/8", "vrf": "blue", "kind": "prohibit" }),
+            ),
+            "a route names a VRF that vrfs does not contain",
+        ),
+        (
+            "DataPlane",
+            services("nats", json!({ "name": "wan", "interface": "other" })),
+            "a NAT names an interface that interfaces does not contain",
+        ),
+        (
+            "DataPlane",
+            services(
+                "steering",
+                json!({ "name": "dns", "port": "b", "to": "kernel" }),
+            ),
+            "a steering rule names a port that ports does not contain",
+        ),
+        (
+            "DataPlane",
+            services(
+                "steering",
+                json!({ "name": "dns", "port": "a", "to": "virtual-function" }),
+            ),
+            "which requires it",
+        ),
+        (
+            "DataPlane",
+            services(
+                "loadBalancers",
+                json!({ "name": "web", "address": "192.0.2.80", "port": 0 }),
+            ),
+            "greater than or equal to 1",
         ),
         (
             "Network",

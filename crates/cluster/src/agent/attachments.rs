@@ -2,19 +2,21 @@
 //! Attachments of the CNI plugin that remain after the end of their containers, and those that a restarted switch lacks.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use quietwire_base::BootId;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use crate::cni::{self, RunningSwitch};
 
-/// Interval between two rounds. After a restart of the switch, containers have no network until the next round.
+/// Interval between two rounds.
 const INTERVAL: Duration = Duration::from_secs(10);
 
 /// Removes attachments whose containers have ended without DEL, and attaches running containers again whose ports the switch lacks, until
-/// `ended` becomes true. `root` is the root directory of the node. Errors are logged once, and tried again.
-pub(super) async fn serve(root: PathBuf, mut ended: watch::Receiver<bool>) {
+/// `ended` becomes true. `root` is the root directory of the node. `restarted` starts a round at once: after a restart of the switch, containers
+/// have no network until then. Errors are logged once, and tried again.
+pub(super) async fn serve(root: PathBuf, restarted: Arc<Notify>, mut ended: watch::Receiver<bool>) {
     let directory = root.join(cni::SOCKET_DIRECTORY.trim_start_matches('/'));
     let mut reported: Vec<String> = Vec::new();
     while !*ended.borrow() {
@@ -43,6 +45,7 @@ pub(super) async fn serve(root: PathBuf, mut ended: watch::Receiver<bool>) {
         }
         tokio::select! {
             _ = ended.changed() => break,
+            () = restarted.notified() => {}
             () = tokio::time::sleep(INTERVAL) => {}
         }
     }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use kube::ResourceExt as _;
 use kube::api::ObjectMeta;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use super::api::Cluster;
 use super::attachments;
@@ -21,7 +21,7 @@ use super::machine::{Machine, MachineError};
 use super::marker::Marker;
 use super::rollout::{Turn, turn};
 use super::status::{complete, groups, is_same, plain, rejections};
-use super::switch::{OwnObjects, Running, bring};
+use super::switch::{OwnObjects, Running, bring, start};
 use super::urgent::{self, Urgent};
 use crate::addresses::{self, Book};
 use crate::connection::{AgentError, connect, ended};
@@ -100,9 +100,11 @@ async fn serve(options: AgentOptions, stop: &Arc<AtomicBool>) -> Result<(), Agen
     let answering = tokio::spawn(addresses::serve(book.clone(), socket, ended.clone()));
     let root = options.root.clone();
     let releasing = tokio::spawn(ended_pods::serve(book, root, ended.clone()));
-    let collecting = tokio::spawn(attachments::serve(options.root.clone(), ended.clone()));
+    let (root, restarted) = (options.root.clone(), Arc::new(Notify::new()));
+    let collecting = attachments::serve(root, Arc::clone(&restarted), ended.clone());
+    let collecting = tokio::spawn(collecting);
     let mut agent = Agent::new(Cluster::new(client, options.node.clone()), options);
-    agent.follow(ended).await;
+    agent.follow(&restarted, ended).await;
     if let Err(error) = answering.await {
         tracing::error!("addresses: {error}");
     }
@@ -132,6 +134,7 @@ pub(super) struct Agent {
     places: KubeletPaths,
     machine: Arc<Mutex<Machine>>,
     switch: Running,
+    control_socket: PathBuf,
     made: PathBuf,
     /// Metadata of the node, and the time at which it was read.
     metadata: Option<(Instant, ObjectMeta)>,
@@ -149,6 +152,7 @@ impl Agent {
             places: options.places,
             machine: Arc::new(Mutex::new(Machine::new(&options.root))),
             switch: Running::new(&options.control_socket),
+            control_socket: options.control_socket,
             made: options.root.join(MADE),
             metadata: None,
             report: None,
@@ -156,12 +160,17 @@ impl Agent {
         }
     }
 
-    /// Follows the resources until `ended` becomes true.
-    async fn follow(&mut self, mut ended: watch::Receiver<bool>) {
+    /// Follows the resources and the starts of the switch until `ended` becomes true. Notifies `restarted` when a switch that was started again
+    /// has the objects of its data plane.
+    async fn follow(&mut self, restarted: &Notify, mut ended: watch::Receiver<bool>) {
         let (known, mut partitions) = watch::channel(None::<Vec<NodePartition>>);
         let following_partitions = tokio::spawn(self.cluster.clone().follow(known));
         let (known, mut planes) = watch::channel(None::<Vec<DataPlane>>);
         let following_planes = tokio::spawn(self.cluster.clone().follow(known));
+        let socket = self.control_socket.clone();
+        let (known, mut starts) = watch::channel(start::identity(&socket));
+        let following_starts = tokio::spawn(start::follow(socket, start::INTERVAL, known));
+        let mut served = starts.borrow().clone();
         'passes: while !*ended.borrow() {
             let current = partitions.borrow_and_update().clone();
             // Without a list nothing is changed: the API server may be away.
@@ -172,12 +181,17 @@ impl Agent {
             }
             // With the states of the node after the pass.
             let handled = self.urgent_partitions(current.as_deref());
+            let started = starts.borrow_and_update().clone();
             let current = planes.borrow_and_update().clone();
             let handled_planes = current.as_deref().map(urgent::of_planes);
             if let Some(current) = current
                 && let Err(error) = self.pass_data_planes(&current).await
             {
                 tracing::warn!("{error}");
+            }
+            if started != served {
+                served = started;
+                restarted.notify_one();
             }
             let checked = Instant::now();
             loop {
@@ -199,6 +213,12 @@ impl Agent {
                             break;
                         }
                     }
+                    changed = starts.changed() => {
+                        if changed.is_err() {
+                            break 'passes;
+                        }
+                        break;
+                    }
                     () = tokio::time::sleep(CHECK.saturating_sub(checked.elapsed())) => break,
                 }
             }
@@ -206,6 +226,7 @@ impl Agent {
         }
         following_partitions.abort();
         following_planes.abort();
+        following_starts.abort();
     }
 
     /// Returns the parts of partitions whose change is urgent for the node. `None` without a list.

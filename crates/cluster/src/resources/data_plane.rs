@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `DataPlane`: bridges, ports, VRFs, interfaces and filter rules of the switch on nodes.
+//! `DataPlane`: bridges, ports, VRFs, interfaces, routes, filter rules, NAT, load balancers and steering rules of the switch on nodes.
 
 // Each printed column has a type, often the same.
 #![allow(clippy::duplicated_attributes)]
@@ -11,6 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::selector::selects;
+use super::services::{LoadBalancer, Nat, Route, SteeringRule};
 
 /// Configuration of the switch on the nodes that the selector matches.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -22,7 +23,7 @@ use super::selector::selects;
     derive = "PartialEq",
     shortname = "qdp",
     category = "quietwire",
-    doc = "Bridges, ports, VRFs, interfaces and filter rules of the switch on nodes",
+    doc = "Ports, bridges, router, filter rules, NAT, load balancers and steering rules of the switch on nodes",
     printcolumn(name = "Selected", type_ = "integer", json_path = ".status.selected"),
     printcolumn(
         name = "Configured",
@@ -57,6 +58,18 @@ use super::selector::selects;
     {
         "rule": "!has(self.interfaces) || self.interfaces.all(i, !has(i.vrf) || (has(self.vrfs) && self.vrfs.exists(v, v.name == i.vrf)))",
         "message": "an interface names a VRF that vrfs does not contain"
+    },
+    {
+        "rule": "!has(self.routes) || self.routes.all(r, !has(r.vrf) || r.vrf == 'main' || (has(self.vrfs) && self.vrfs.exists(v, v.name == r.vrf)))",
+        "message": "a route names a VRF that vrfs does not contain"
+    },
+    {
+        "rule": "!has(self.nats) || self.nats.all(n, has(self.interfaces) && self.interfaces.exists(i, i.name == n.interface))",
+        "message": "a NAT names an interface that interfaces does not contain"
+    },
+    {
+        "rule": "!has(self.steering) || self.steering.all(s, has(self.ports) && self.ports.exists(p, p.name == s.port))",
+        "message": "a steering rule names a port that ports does not contain"
     }
 ]))]
 pub struct DataPlaneSpec {
@@ -87,6 +100,22 @@ pub struct DataPlaneSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16_384))]
     pub rules: Option<String>,
+    /// Static routes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 256))]
+    pub routes: Vec<Route>,
+    /// Instances of NAT.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub nats: Vec<Nat>,
+    /// Load balancers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub load_balancers: Vec<LoadBalancer>,
+    /// Steering rules, of which the first matching one applies.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 128), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub steering: Vec<SteeringRule>,
 }
 
 /// A bridge.
@@ -186,7 +215,7 @@ pub struct Interface {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RejectedChange {
-    /// The object: `bridge lan`, `port left`, `interface lan0` or `rules`.
+    /// The object: `bridge lan`, `port left`, `route 10.0.0.0/8` or `rules`.
     #[schemars(length(max = 1024))]
     pub object: String,
     /// Message of the switch.

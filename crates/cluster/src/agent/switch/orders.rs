@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Requests of the agent to a switch.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use ipnet::IpNet;
+use quietwire_host::CpuList;
+use quietwire_switch::config::Change;
+use quietwire_switch::config::layer3::RouteSetting;
+use quietwire_switch::control::{Request, Subject, ask};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+use super::start;
+use crate::cni::{RunningSwitch, Switch as _};
+
+/// Requests of the agent to a switch.
+pub(in crate::agent) trait Orders {
+    /// Makes a change.
+    ///
+    /// # Errors
+    /// The message of the switch.
+    fn change(&self, change: Change) -> Result<(), String>;
+
+    /// Returns the names of all objects, and the forwarding CPUs.
+    ///
+    /// # Errors
+    /// No switch runs, or it does not reply.
+    fn names(&self) -> Result<Names, String>;
+
+    /// Returns true if the VRF of a route has a static route to its prefix.
+    ///
+    /// # Errors
+    /// The message of the switch.
+    fn has_route(&self, route: &RouteSetting) -> Result<bool, String>;
+
+    /// Adds a static route.
+    ///
+    /// # Errors
+    /// The message of the switch.
+    fn add_route(&self, route: RouteSetting) -> Result<(), String>;
+
+    /// Removes the static route to the prefix of a route.
+    ///
+    /// # Errors
+    /// The message of the switch.
+    fn delete_route(&self, route: RouteSetting) -> Result<(), String>;
+}
+
+/// Names of the objects of a switch, and its forwarding CPUs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in crate::agent) struct Names {
+    pub(super) ports: BTreeSet<String>,
+    pub(super) bridges: BTreeSet<String>,
+    pub(super) vrfs: BTreeSet<String>,
+    pub(super) interfaces: BTreeSet<String>,
+    pub(super) nats: BTreeSet<String>,
+    pub(super) load_balancers: BTreeSet<String>,
+    pub(super) steering: BTreeSet<String>,
+    pub(super) forwarding_cpus: CpuList,
+    /// Identity of the running switch, which another start does not have. None if it is unknown.
+    pub(super) start: Option<String>,
+}
+
+/// The switch at a control socket.
+#[derive(Clone, Debug)]
+pub(in crate::agent) struct Running {
+    socket: PathBuf,
+}
+
+impl Running {
+    pub(in crate::agent) fn new(socket: &Path) -> Self {
+        Self {
+            socket: socket.to_owned(),
+        }
+    }
+
+    /// Sends a request whose reply is of no interest.
+    fn order(&self, request: &Request) -> Result<(), String> {
+        ask::<IgnoredAny>(&self.socket, request)
+            .map(|_| ())
+            .map_err(|error| error.to_string())
+    }
+}
+
+impl Orders for Running {
+    fn change(&self, change: Change) -> Result<(), String> {
+        self.order(&Request::Change(Box::new(change)))
+    }
+
+    fn names(&self) -> Result<Names, String> {
+        #[derive(Deserialize)]
+        struct Named {
+            name: String,
+        }
+        #[derive(Default, Deserialize)]
+        #[serde(default, rename_all = "kebab-case")]
+        struct Configured {
+            bridge: Vec<Named>,
+            vrf: Vec<Named>,
+            interface: Vec<Named>,
+            nat: Vec<Named>,
+            load_balancer: Vec<Named>,
+            steer: Vec<Named>,
+            forwarding_cpus: CpuList,
+        }
+        // Read first: a switch that starts meanwhile has another identity in the next pass.
+        let start = start::identity(&self.socket);
+        let switch = RunningSwitch::new(&self.socket);
+        let ports = switch.ports().map_err(|error| error.to_string())?;
+        let text: String = ask(&self.socket, &Request::Show(Subject::Config))
+            .map_err(|error| error.to_string())?;
+        let configured: Configured = toml::from_str(&text)
+            .map_err(|error| format!("the switch's configuration cannot be read: {error}"))?;
+        let names = |all: Vec<Named>| all.into_iter().map(|it| it.name).collect();
+        Ok(Names {
+            ports: ports.into_iter().map(|port| port.name).collect(),
+            bridges: names(configured.bridge),
+            vrfs: names(configured.vrf),
+            interfaces: names(configured.interface),
+            nats: names(configured.nat),
+            load_balancers: names(configured.load_balancer),
+            steering: names(configured.steer),
+            forwarding_cpus: configured.forwarding_cpus,
+            start,
+        })
+    }
+
+    fn has_route(&self, route: &RouteSetting) -> Result<bool, String> {
+        #[derive(Deserialize)]
+        struct RouteInfo {
+            prefix: IpNet,
+            source: String,
+        }
+        #[derive(Deserialize)]
+        struct Page {
+            routes: Vec<RouteInfo>,
+        }
+        let prefix = route.prefix.trunc();
+        // The prefix itself is the first of those within it.
+        let request = Request::ShowRoutes {
+            vrf: route.vrf.clone(),
+            prefix: Some(prefix),
+            limit: 1,
+            after: None,
+        };
+        let page: Page = ask(&self.socket, &request).map_err(|error| error.to_string())?;
+        let mut shown = page.routes.iter();
+        Ok(shown.any(|one| one.prefix == prefix && one.source == "static"))
+    }
+
+    fn add_route(&self, route: RouteSetting) -> Result<(), String> {
+        self.order(&Request::AddRoutes(vec![route]))
+    }
+
+    fn delete_route(&self, route: RouteSetting) -> Result<(), String> {
+        self.order(&Request::DelRoutes {
+            vrf: route.vrf,
+            prefixes: vec![route.prefix],
+        })
+    }
+}
