@@ -537,7 +537,10 @@ impl Machine {
                 "sys/fs/cgroup/cgroup.controllers",
                 "cpuset cpu io memory pids",
             );
-            files.write("sys/fs/cgroup/cgroup.subtree_control", "cpu memory pids");
+            files.write(
+                "sys/fs/cgroup/cgroup.subtree_control",
+                "cpuset cpu memory pids",
+            );
             "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0"
         };
         files.write("proc/self/mounts", mounts);
