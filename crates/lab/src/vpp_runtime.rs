@@ -64,8 +64,11 @@ impl<'printed> Node<'printed> {
     }
 
     /// Returns the clocks of its vectors.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the cast saturates: a wrong text may have any number"
+    )]
     pub(crate) fn cycles(&self) -> u64 {
-        // The conversion saturates: a wrong text may have any number.
         (self.clocks * self.vectors as f64).round() as u64
     }
 }
