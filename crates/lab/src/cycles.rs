@@ -4,6 +4,8 @@
 use quietwire_switch::report::CyclesReport;
 use serde::{Deserialize, Serialize};
 
+use crate::vpp_runtime::{NodeKind, has_worker, nodes};
+
 /// Cost of a switch's forwarding since its start, summed over its forwarding threads.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CycleCount {
@@ -11,12 +13,17 @@ pub struct CycleCount {
     pub cycles: u64,
     /// Frames received.
     pub frames: u64,
-    /// `cycles` of each forwarding thread, in the switch's order. Empty in stores of versions before 0.2.0.
+    /// `cycles` of each forwarding thread, in the switch's order. Empty in stores of versions before 0.2.0, and if `input_cycles` are
+    /// separate.
     #[serde(default)]
     pub threads: Vec<u64>,
     /// Bursts that contained the frames. 0 if the device does not count them, and in stores of versions before 0.2.0.
     #[serde(default)]
     pub bursts: u64,
+    /// Cycles of the nodes that received the frames, empty polls included, if the device does not separate both: `cycles` are those of all
+    /// other nodes then. None if `cycles` include the cost to receive.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input_cycles: Option<u64>,
 }
 
 impl CycleCount {
@@ -30,7 +37,27 @@ impl CycleCount {
             frames: self.frames.checked_sub(then.frames)?,
             threads: threads.collect::<Option<_>>()?,
             bursts: self.bursts.checked_sub(then.bursts)?,
+            input_cycles: match (self.input_cycles, then.input_cycles) {
+                (Some(now), then) => Some(now.checked_sub(then.unwrap_or(0))?),
+                (None, _) => None,
+            },
         })
+    }
+
+    /// Returns true if `cycles` include the cost to receive frames.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.input_cycles.is_none()
+    }
+
+    /// Adds the counts of a later interval of a device without counts by thread.
+    pub(crate) fn add(&mut self, later: &Self) {
+        self.cycles = self.cycles.saturating_add(later.cycles);
+        self.frames = self.frames.saturating_add(later.frames);
+        if let Some(input) = later.input_cycles {
+            let sum = self.input_cycles.unwrap_or(0).saturating_add(input);
+            self.input_cycles = Some(sum);
+        }
     }
 
     /// Returns the share of `ticks`, 0 to 1, in which the busiest thread had no frames; `None` if no thread counted cycles.
@@ -96,6 +123,31 @@ impl CycleCount {
             Err(format!("it said '{}'", printed.trim()))
         }
     }
+
+    /// Parses the output of VPP's `show runtime`: the nodes of its workers. An input node counts the cycles of its empty polls and of
+    /// those with frames together, so they are separate, and the idle time of the threads is unknown. Nodes that received no frame are
+    /// left out.
+    ///
+    /// # Errors
+    /// The output has no worker.
+    pub(crate) fn of_vpp(printed: &str) -> Result<Self, String> {
+        if !has_worker(printed) {
+            return Err("`show runtime` has no worker thread".to_owned());
+        }
+        let (mut count, mut input_cycles) = (Self::default(), 0_u64);
+        for node in nodes(printed).filter(|node| node.is_of_worker()) {
+            match node.kind {
+                NodeKind::Input => {
+                    count.frames = count.frames.saturating_add(node.vectors);
+                    input_cycles = input_cycles.saturating_add(node.cycles());
+                }
+                NodeKind::Internal => count.add_cycles(node.cycles()),
+                NodeKind::Process => {}
+            }
+        }
+        count.input_cycles = Some(input_cycles);
+        Ok(count)
+    }
 }
 
 #[cfg(test)]
@@ -128,6 +180,7 @@ mod tests {
             frames: 33,
             threads: vec![160, 10],
             bursts: 2,
+            input_cycles: None,
         };
         assert_eq!(CycleCount::of_quietwire(&report), wanted);
     }
@@ -144,10 +197,43 @@ mod tests {
             frames: 2000,
             threads: vec![500_000],
             bursts: 0,
+            input_cycles: None,
         };
         assert_eq!(count, wanted);
         for wrong in ["", "packets received: many\n"] {
             assert!(CycleCount::of_ovs(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn input_nodes_of_vpp_are_separate_because_they_count_empty_polls() {
+        let printed = include_str!("../tests/corpus/vpp-runtime/cross-connect");
+        let count = CycleCount::of_vpp(printed).unwrap();
+        // 21.0 + 14.4 + 10.2 + 9.4 + 30.0 for each frame. vhost-user-input received none.
+        let wanted = CycleCount {
+            cycles: 85_000_000,
+            frames: 1_000_000,
+            threads: Vec::new(),
+            bursts: 0,
+            input_cycles: Some(55_500_000),
+        };
+        assert_eq!(count, wanted);
+        assert!(!count.is_complete() && count.idle_ratio(1e9).is_none());
+        let mut sum = CycleCount::default();
+        assert!(sum.is_complete());
+        sum.add(&count);
+        let before = sum.clone();
+        sum.add(&count);
+        assert_eq!(sum.since(&before), Some(count));
+        assert_eq!(before.since(&sum), None);
+        let quiet = "Thread 0 vpp_main (lcore 0)\nThread 1 vpp_wk_0 (lcore 1)\n";
+        assert_eq!(CycleCount::of_vpp(quiet).unwrap().input_cycles, Some(0));
+        for wrong in [
+            "",
+            "show: unknown input\n",
+            "memif-input polling 5 12 0 1.0e1 2.4\n",
+        ] {
+            assert!(CycleCount::of_vpp(wrong).is_err(), "{wrong}");
         }
     }
 
@@ -158,6 +244,7 @@ mod tests {
             frames,
             threads: threads.to_vec(),
             bursts: frames,
+            input_cycles: None,
         };
         let then = count(10, 2, &[4, 6]);
         let between = count(20, 3, &[15, 5]);

@@ -88,10 +88,15 @@ fn pmd_perf() {
 
 /// Parses any text as the output of VPP's `show runtime`.
 fn fuzz_runtime(octets: &[u8]) -> bool {
-    let Ok(view) = OwnView::of_runtime(&String::from_utf8_lossy(octets)) else {
+    let text = String::from_utf8_lossy(octets);
+    if let Ok(count) = CycleCount::of_vpp(&text) {
+        assert!(count.threads.is_empty() && !count.is_complete());
+    }
+    let Ok(view) = OwnView::of_runtime(&text) else {
         return false;
     };
     assert_bounded(&view);
+    assert_bounded(&view.clone().with_interval(&view));
     planted("lab-vpp-runtime", || has_large_counter(&view));
     true
 }

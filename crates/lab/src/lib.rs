@@ -48,6 +48,7 @@ mod thread;
 pub mod topology;
 mod unavailable;
 pub mod up;
+mod vpp_runtime;
 
 pub use clean::{CleanReport, clean};
 pub use counts::{RunningSwitch, SwitchCycles, SwitchReading};

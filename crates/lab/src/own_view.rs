@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::counts::errors;
 use crate::statistics::Statistics;
+use crate::vpp_runtime::nodes;
 
 /// Largest number of parts in a view.
 const PARTS_MAX: usize = 256;
@@ -81,6 +82,21 @@ impl PartView {
         let fits = name.len() <= NAME_MAX && self.values.len() < COUNTERS_MAX;
         if fits && number.is_finite() {
             self.values.insert(name.to_owned(), number);
+        }
+    }
+
+    /// Adds the counters of another interval. Values that both have are those of this one.
+    fn add(&mut self, other: &Self) {
+        for (name, number) in &other.counters {
+            match self.counters.get_mut(name) {
+                Some(sum) => *sum = sum.saturating_add(*number),
+                None => self.count(name, *number),
+            }
+        }
+        for (name, number) in &other.values {
+            if !self.values.contains_key(name) {
+                self.set(name, *number);
+            }
         }
     }
 
@@ -208,6 +224,24 @@ impl OwnView {
         Ok(Self::default().with_statistics(statistics))
     }
 
+    /// Adds the counters of another interval of the same parts. Values that both have are those of this one.
+    pub(crate) fn with_interval(mut self, other: &Self) -> Self {
+        for (name, counts) in &other.parts {
+            if let Some(part) = self.part(name) {
+                part.add(counts);
+            }
+        }
+        self
+    }
+
+    /// Returns the same counters without values.
+    pub(crate) fn without_values(mut self) -> Self {
+        for part in self.parts.values_mut() {
+            part.values.clear();
+        }
+        self
+    }
+
     /// Adds VPP's errors, from the output of `show errors`: counters by node and reason, summed over threads.
     pub(crate) fn with_errors(mut self, printed: Result<String, String>) -> Self {
         match printed {
@@ -287,38 +321,22 @@ impl OwnView {
         view.reported(printed)
     }
 
-    /// Parses the output of VPP's `show runtime` (vlib/node_cli.c, `format_vlib_node_stats`): a line `Thread 1 vpp_wk_0 (lcore 2)` for
-    /// each thread if there are several, then a line for each active node: name, state of one or more words, calls, vectors, suspends,
-    /// clocks for each vector, and vectors for each call.
+    /// Parses the output of VPP's `show runtime` (vlib/node_cli.c, `format_vlib_node_stats`): calls, vectors and suspends of each active
+    /// node of each thread, and its clocks for each vector.
     ///
     /// # Errors
     ///
     /// Returns the first words of a text that has no such line.
     pub fn of_runtime(printed: &str) -> Result<Self, String> {
         let mut view = Self::default();
-        let mut thread = "vpp_main".to_owned();
-        for line in printed.lines() {
-            let words: Vec<&str> = line.split_whitespace().collect();
-            match words[..] {
-                ["Thread", _, name, ..] => name.clone_into(&mut thread),
-                [node, _, .., calls, vectors, suspends, clocks, per_call] => {
-                    let number = |word: &str| word.parse::<u64>().ok();
-                    let numbers = number(calls).zip(number(vectors)).zip(number(suspends));
-                    let means = clocks.parse::<f64>().ok().zip(per_call.parse::<f64>().ok());
-                    let Some((((calls, vectors), suspends), (clocks, _))) = numbers.zip(means)
-                    else {
-                        continue;
-                    };
-                    let Some(part) = view.part(&thread) else {
-                        continue;
-                    };
-                    part.count(&format!("{node} calls"), calls);
-                    part.count(&format!("{node} vectors"), vectors);
-                    part.count(&format!("{node} suspends"), suspends);
-                    part.set(&format!("{node} clocks"), clocks);
-                }
-                _ => {}
-            }
+        for node in nodes(printed) {
+            let Some(part) = view.part(node.thread) else {
+                continue;
+            };
+            part.count(&format!("{} calls", node.name), node.calls);
+            part.count(&format!("{} vectors", node.name), node.vectors);
+            part.count(&format!("{} suspends", node.name), node.suspends);
+            part.set(&format!("{} clocks", node.name), node.clocks);
         }
         view.reported(printed)
     }
@@ -423,6 +441,22 @@ mod tests {
         for wrong in ["", "show: unknown input\n", " a active 1 2 x 1.0 1.0\n"] {
             assert!(OwnView::of_runtime(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn intervals_of_vpp_are_summed_up_with_the_means_of_the_later_one() {
+        let view = |printed: &str| OwnView::of_runtime(printed).unwrap();
+        let trial = view("a active 2 8 0 3.0 4.0\nb active 1 8 0 5.0 8.0\n");
+        let both = trial.with_interval(&view("a active 1 2 0 9.0 2.0\nc active 1 1 0 7.0 1.0\n"));
+        let main = &both.parts["vpp_main"];
+        let count = |name: &str| main.counters[name];
+        assert_eq!(
+            (count("a vectors"), count("b calls"), count("c calls")),
+            (10, 1, 1)
+        );
+        let mean = |name: &str| main.values[name];
+        assert_eq!((mean("a clocks"), mean("c clocks")), (3.0, 7.0));
+        assert!(both.without_values().parts["vpp_main"].values.is_empty());
     }
 
     #[test]

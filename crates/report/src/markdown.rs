@@ -111,6 +111,9 @@ fn of_size(summary: &Summary, size: &SizeSummary) -> String {
             "\n### Ranking: {title}\n\n{}",
             table(&header, rows)
         ));
+        if let Some(unknown) = ranking::unknown_accounts(comparable) {
+            text.push_str(&format!("\n{}\n", escaped(&unknown)));
+        }
     }
     for method in tables(size) {
         text.push_str(&of_method(&method));

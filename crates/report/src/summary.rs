@@ -386,6 +386,7 @@ fn of_case(
         applications: application::of_steps(&steps),
         methods: method_tables::method_tables(&steps)?,
         cycles: cycles::of_frames(&trials),
+        own_cycles: cycles::by_own_account(&trials),
         cpu_cycles: cycles::by_one_measure(&trials),
         cpu_rate: cycles::by_full_share(&trials),
         functions: functions::of_chain(&trials),

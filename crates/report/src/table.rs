@@ -43,6 +43,9 @@ pub fn text_table(summary: &Summary, width: Option<u16>) -> String {
             let title = ranking::title(comparable);
             text.push_str(&format!("\n\nRanking: {title}\n"));
             text.push_str(&of_ranking(comparable, width));
+            if let Some(unknown) = ranking::unknown_accounts(comparable) {
+                text.push_str(&format!("\n{unknown}"));
+            }
         }
         for method_tables in tables(size) {
             let method_tables = method_tables.without_known_labels();

@@ -247,6 +247,7 @@ mod tests {
                 frames: cycles / 100,
                 threads: vec![cycles],
                 bursts: cycles / 1000,
+                input_cycles: None,
             },
             tsc_hz: 2_000_000_000,
         };

@@ -11,6 +11,7 @@ use quietwire_switch::config::rules::RuleFile;
 use super::*;
 use crate::counts::TIMEOUT;
 use crate::element::{Attachment, ElementContext, Plan, PortPlan};
+use crate::own_view::OwnView;
 use crate::topology::{ElementPlace, Encapsulation, Forwarding, RouterPlace};
 
 #[test]
@@ -62,7 +63,8 @@ case "$*" in
     "memif1/0   1  up  9000/0/0/0     rx packets   12" "                                  tx packets   7" \
     "memif2/0   2  up  9000/0/0/0     rx packets   7" ;;
 "show errors") echo "  3  memif1/0-tx  no free tx slots  error" ;;
-"show runtime") echo "memif-input polling 5 12 0 1.0e1 2.4" ;;
+"show runtime") printf '%s\n' "Thread 0 vpp_main (lcore 0)" "unix-epoll-input polling 9 0 0 1.0e3 0.00" \
+    "Thread 1 vpp_wk_0 (lcore 1)" "memif-input polling 5 12 0 1.00e1 2.40" "l2-input active 4 12 0 2.50e1 3.00" ;;
 "show hardware-interfaces") echo "memif1/0  1  up  memif1/0" ;;
 "show mode") echo "l2 xconnect memif1/0 memif2/0" ;;
 *"l2 bridge"*) echo "unknown input 'bridge'" ;;
@@ -80,6 +82,23 @@ exec sleep 600
 fn script(path: &Path, text: &str) {
     std::fs::write(path, text).unwrap();
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// Reads the cycles of VPP twice, and checks that each reading clears its counts and adds an interval. The stub prints the same interval
+/// each time.
+fn assert_clears_its_counts(vpp: &vpp::Vpp, plan: &Plan, before: &OwnView) {
+    let read = || vpp.cycles(plan).unwrap().unwrap();
+    let (first, second) = (read(), read());
+    let increase = second.since(&first).unwrap();
+    assert_eq!((increase.cycles, increase.frames), (300, 12));
+    assert_eq!(increase.input_cycles, Some(120));
+    let sent = std::fs::read_to_string(plan.directory.join("told")).unwrap();
+    assert_eq!(sent.matches("clear runtime\n").count(), 2);
+    // The counters of the view do not fall.
+    let after = vpp.own_view(plan, Deadline::after(TIMEOUT)).unwrap();
+    let worker = &after.since(before).unwrap().parts["vpp_wk_0"];
+    assert_eq!(worker.counters["l2-input vectors"], 24);
+    assert_eq!(worker.values["l2-input clocks"], 25.0);
 }
 
 #[test]
@@ -129,6 +148,7 @@ fn vpp_is_started_connected_and_configured() {
     let errors = &view.parts["errors"].counters;
     assert_eq!(errors["memif1/0-tx no free tx slots"], 3);
     assert!(view.unavailable.is_empty(), "{:?}", view.unavailable);
+    assert_clears_its_counts(&vpp, &plan, &view);
     assert!(
         vpp.configuration(&plan)
             .unwrap()

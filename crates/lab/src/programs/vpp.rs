@@ -2,6 +2,7 @@
 //! VPP, of FD.io, driven by its command line: interfaces are created while it runs, and cross-connected or bridged in pairs. Debian has no
 //! package of it; the lab uses `vpp` and `vppctl` of the search path.
 
+use std::cell::RefCell;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
@@ -11,7 +12,8 @@ use quietwire_tester::account::ElementCounts;
 use super::forwarder::Forwarder;
 use super::installed::{not_installed, version_line};
 use super::vdev::threads;
-use crate::counts::{of_interfaces, run_until};
+use crate::counts::{TIMEOUT, of_interfaces, run_until};
+use crate::cycles::CycleCount;
 use crate::element::{Attachment, ElementContext, Plan, Process, run};
 use crate::error::{LabError, io_error};
 use crate::own_view::OwnView;
@@ -20,11 +22,24 @@ use crate::thread::DeviceThread;
 use crate::topology::Forwarding;
 use crate::unavailable::Unavailable;
 
+/// Command that prints the counts of the nodes.
+const RUNTIME: &str = "show runtime";
+
+/// Counts of the nodes until they were last cleared. VPP prints means of three digits: since its start, they would be too inexact for a
+/// trial.
+#[derive(Debug, Default)]
+struct Cleared {
+    count: CycleCount,
+    /// Counters of all nodes, and the means of the last interval.
+    view: OwnView,
+}
+
 #[derive(Debug)]
 pub(super) struct Vpp {
     daemon: Option<PathBuf>,
     client: Option<PathBuf>,
     processes: Vec<Process>,
+    cleared: RefCell<Cleared>,
 }
 
 impl Default for Vpp {
@@ -40,7 +55,24 @@ impl Vpp {
             daemon,
             client,
             processes: Vec::new(),
+            cleared: RefCell::default(),
         }
+    }
+
+    /// Reads the counts of its nodes, and clears them: the next reading is the interval from now on. Returns their sum since the start.
+    fn read_and_clear(&self, plan: &Plan, deadline: Deadline) -> Result<CycleCount, String> {
+        let printed = self.ask_until(plan, RUNTIME, deadline)?;
+        let interval = CycleCount::of_vpp(&printed)?;
+        let view = OwnView::of_runtime(&printed)?;
+        let refused = self.ask_until(plan, "clear runtime", deadline)?;
+        if !refused.trim().is_empty() {
+            return Err(format!("`clear runtime` printed '{}'", refused.trim()));
+        }
+        let mut cleared = self.cleared.borrow_mut();
+        cleared.count.add(&interval);
+        let earlier = std::mem::take(&mut cleared.view).without_values();
+        cleared.view = view.with_interval(&earlier);
+        Ok(cleared.count.clone())
     }
 
     /// Returns its client with a line of its command line.
@@ -232,9 +264,15 @@ impl Forwarder for Vpp {
         Ok(counts)
     }
 
+    fn cycles(&self, plan: &Plan) -> Result<Option<CycleCount>, String> {
+        let deadline = Deadline::after(TIMEOUT);
+        self.read_and_clear(plan, deadline).map(Some)
+    }
+
     fn own_view(&self, plan: &Plan, deadline: Deadline) -> Result<OwnView, String> {
         let ask = |line: &str| self.ask_until(plan, line, deadline);
-        let view = OwnView::of_runtime(&ask("show runtime")?)?;
+        let since = OwnView::of_runtime(&ask(RUNTIME)?)?;
+        let view = self.cleared.borrow().view.clone().with_interval(&since);
         let view = view.with_errors(ask("show errors"));
         let mut statistics = Statistics::default();
         let interfaces = "show interface";

@@ -5,7 +5,7 @@ use maud::{Markup, html};
 
 use super::words;
 use crate::format;
-use crate::summary::{CpuRate, RankedCase, Ranking, SizeSummary};
+use crate::summary::{CpuRate, CyclesPerFrame, RankedCase, Ranking, SizeSummary};
 
 pub(super) fn rankings(size: &SizeSummary) -> Markup {
     html! {
@@ -15,8 +15,9 @@ pub(super) fn rankings(size: &SizeSummary) -> Markup {
                 p.lead {
                     "Only switches over the same links are compared. A rate that the tester limited (≥) has no rank: the switch may forward "
                     "more than any other. Cycles per frame are those that the device counts itself, and in addition its CPU time divided by "
-                    "the forwarded frames, which is measured in the same way for all devices. The rate at a full CPU is the number of "
-                    "forwarded frames per second of that CPU time."
+                    "the forwarded frames, which is measured in the same way for all devices. VPP counts the empty polls of its input node "
+                    "together with its frames, so its account has a figure without this node, and one with it. The rate at a full "
+                    "CPU is the number of forwarded frames per second of that CPU time."
                 }
                 @for ranking in &size.rankings {
                     h3 { (title(ranking)) }
@@ -28,6 +29,7 @@ pub(super) fn rankings(size: &SizeSummary) -> Markup {
                             }
                         }
                     }
+                    @if let Some(unknown) = unknown_accounts(ranking) { p.dim { (unknown) } }
                 }
             }
         }
@@ -77,6 +79,16 @@ pub(crate) fn title(ranking: &Ranking) -> String {
     parts.join(", ")
 }
 
+/// Returns a sentence with the cases whose devices have no account of their own, and the reasons; none if all have one.
+pub(crate) fn unknown_accounts(ranking: &Ranking) -> Option<String> {
+    let reasons = ranking.cases.iter().filter_map(|case| {
+        let reason = case.cycles_unavailable.as_ref()?;
+        Some(format!("{} ({reason})", case.name))
+    });
+    let reasons: Vec<String> = reasons.collect();
+    (!reasons.is_empty()).then(|| format!("Own account unknown: {}.", reasons.join("; ")))
+}
+
 /// Returns the cells of a case, in the order of [`HEADER`].
 pub(crate) fn cells(case: &RankedCase) -> [String; 8] {
     let rate = match &case.rate_pps {
@@ -92,7 +104,9 @@ pub(crate) fn cells(case: &RankedCase) -> [String; 8] {
         case.name.clone(),
         rate,
         rounds.unwrap_or_default(),
-        words::cycles(case.cycles.as_ref()),
+        case.cycles
+            .as_ref()
+            .map_or_else(|| "unknown".to_owned(), CyclesPerFrame::text),
         words::cycles(case.cpu_cycles.as_ref()),
         case.cpu_rate
             .as_ref()

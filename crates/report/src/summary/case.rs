@@ -43,6 +43,8 @@ pub struct CaseSummary {
     pub methods: Vec<MethodResult>,
     /// Cost of a frame in the device; none if unknown.
     pub cycles: Option<CyclesPerFrame>,
+    /// Cost of a frame by the device's own account; none if it counts no cycles.
+    pub own_cycles: Option<CyclesPerFrame>,
     /// Cost of a frame by a measure that is the same for all devices: CPU time divided by the forwarded frames; none if unknown.
     pub cpu_cycles: Option<CyclesPerFrame>,
     /// Frames forwarded per second of CPU time, which follows from the same measure.

@@ -13,6 +13,8 @@ use crate::format;
 pub enum CycleSource {
     /// The switch counts the cycles of the bursts that contain frames.
     Counted,
+    /// The switch counts the cycles of its nodes. The nodes that receive frames are left out, because they count empty polls, too.
+    WithoutInput,
     /// CPU time divided by the forwarded frames. For a process, which may poll, only trials in which it lost frames count, because it had
     /// no idle time in those.
     CpuTime,
@@ -30,20 +32,26 @@ pub struct CyclesPerFrame {
     pub cycles: Spread,
     /// Source of the number.
     pub cycle_source: CycleSource,
+    /// The same with the nodes that receive frames and their empty polls: an upper bound of the cost of a frame. None if `cycles` include
+    /// the cost to receive.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub with_input: Option<Spread>,
 }
 
 impl CyclesPerFrame {
-    /// Returns true if the device counted the cycles itself.
-    pub(crate) fn is_counted(&self) -> bool {
-        self.cycle_source == CycleSource::Counted
-    }
-
     /// Formats the cost of a frame, with its source if it is not counted: `251`, `≈ 251 from CPU time`,
-    /// `≤ 251 from CPU time`.
+    /// `≤ 251 from CPU time`, `97 without the input node, ≤ 126 with it and its empty polls`.
     pub(crate) fn text(&self) -> String {
         let number = format::rounded(self.cycles.median);
         match self.cycle_source {
             CycleSource::Counted => number,
+            CycleSource::WithoutInput => match &self.with_input {
+                Some(all) => format!(
+                    "{number} without the input node, ≤\u{202f}{} with it and its empty polls",
+                    format::rounded(all.median)
+                ),
+                None => format!("{number} without the input node"),
+            },
             CycleSource::CpuTime => format!("≈\u{202f}{number} from CPU time"),
             CycleSource::AtMost => format!("≤\u{202f}{number} from CPU time"),
         }
@@ -95,16 +103,41 @@ fn at_highest_load<'a>(trials: &[&'a TrialRecord]) -> Vec<(&'a TrialRecord, Elem
 /// Returns the cost in the valid trials at the highest load offered. There, bursts are full and a polling device has no idle time.
 pub(super) fn of_frames(trials: &[&TrialRecord]) -> Option<CyclesPerFrame> {
     let reported = at_highest_load(trials);
-    let element = reported.first()?.1.name.clone();
+    counted_completely(&reported).or_else(|| of_cpu_time(&reported))
+}
+
+/// Returns the cost in the same trials by the device's own account; none if it counts no cycles. If its counts do not separate empty polls
+/// from the cost to receive, the nodes that receive are left out.
+pub(super) fn by_own_account(trials: &[&TrialRecord]) -> Option<CyclesPerFrame> {
+    let reported = at_highest_load(trials);
+    counted_completely(&reported).or_else(|| counted_without_input(&reported))
+}
+
+fn counted_completely(reported: &[(&TrialRecord, ElementActivity)]) -> Option<CyclesPerFrame> {
     let counted = reported.iter().filter_map(|(_, element)| counted(element));
-    if let Some(cycles) = Spread::of(counted.collect()) {
-        return Some(CyclesPerFrame {
-            element,
-            cycles,
-            cycle_source: CycleSource::Counted,
-        });
-    }
-    of_cpu_time(&reported)
+    Some(CyclesPerFrame {
+        element: reported.first()?.1.name.clone(),
+        cycles: Spread::of(counted.collect())?,
+        cycle_source: CycleSource::Counted,
+        with_input: None,
+    })
+}
+
+fn counted_without_input(reported: &[(&TrialRecord, ElementActivity)]) -> Option<CyclesPerFrame> {
+    let of_trials = reported.iter().filter_map(|(_, element)| {
+        let count = element.counted.as_ref()?;
+        let input_cycles = count.input_cycles.filter(|_| count.frames > 0)?;
+        let frames = count.frames as f64;
+        let cycles = count.cycles as f64;
+        Some((cycles / frames, (cycles + input_cycles as f64) / frames))
+    });
+    let (without, with): (Vec<f64>, Vec<f64>) = of_trials.unzip();
+    Some(CyclesPerFrame {
+        element: reported.first()?.1.name.clone(),
+        cycles: Spread::of(without)?,
+        cycle_source: CycleSource::WithoutInput,
+        with_input: Spread::of(with),
+    })
 }
 
 /// Returns the cost in the same trials by a measure that is the same for all devices: CPU time divided by the forwarded frames. It
@@ -143,6 +176,7 @@ fn of_cpu_time(reported: &[(&TrialRecord, ElementActivity)]) -> Option<CyclesPer
         element,
         cycles,
         cycle_source,
+        with_input: None,
     })
 }
 
@@ -161,7 +195,8 @@ pub(super) fn with_traffic_s(trial: &TrialRecord) -> f64 {
 /// Threads that count frames but no cycles, such as those of Open vSwitch without DPDK, give no cost.
 fn counted(element: &ElementActivity) -> Option<f64> {
     let count = element.counted.as_ref()?;
-    (count.frames > 0 && count.cycles > 0).then(|| count.cycles as f64 / count.frames as f64)
+    (count.is_complete() && count.frames > 0 && count.cycles > 0)
+        .then(|| count.cycles as f64 / count.frames as f64)
 }
 
 /// Returns true if the element may have had idle time. A process that polls is busy all the time, so only one that loses frames has no
@@ -185,13 +220,15 @@ fn by_cpu_time(trial: &TrialRecord, element: &ElementActivity) -> Option<f64> {
     (frames > 0.0).then(|| element.cpu_time_s * element.tsc_hz as f64 / frames)
 }
 
-/// Returns the cycles that the switch counted per second of traffic, divided by `parts`; none if it counts none.
+/// Returns the cycles that the switch counted per second of traffic, divided by `parts`; none if it does not count all
+/// cycles of frames.
 pub(super) fn per_second(trials: &[&TrialRecord], parts: f64) -> Option<Spread> {
     let valid = trials.iter().filter(|trial| trial.result.is_valid());
     let reported = valid.filter_map(|trial| {
         let count = element_of(trial)?.counted?;
         let came_s = with_traffic_s(trial);
-        (count.cycles > 0 && came_s > 0.0).then(|| count.cycles as f64 / came_s / parts)
+        (count.is_complete() && count.cycles > 0 && came_s > 0.0)
+            .then(|| count.cycles as f64 / came_s / parts)
     });
     Spread::of(reported.collect())
 }

@@ -42,7 +42,8 @@ struct Samples {
     per_chain_hz: Vec<f64>,
 }
 
-/// Returns the counters of the switch, then of the functions at each position. Elements that count no cycles are left out.
+/// Returns the counters of the switch, then of the functions at each position. Elements that do not count all
+/// cycles of frames are left out.
 fn groups(trial: &TrialRecord) -> BTreeMap<Option<usize>, Group> {
     let mut groups: BTreeMap<Option<usize>, Group> = BTreeMap::new();
     for element in &trial.activity.elements {
@@ -52,6 +53,7 @@ fn groups(trial: &TrialRecord) -> BTreeMap<Option<usize>, Group> {
             (None, _) => continue,
         };
         let counted = element.counted.as_ref();
+        let counted = counted.filter(|count| count.is_complete());
         let Some(count) = counted.filter(|count| count.frames > 0 && count.cycles > 0) else {
             continue;
         };

@@ -4,7 +4,7 @@
 //! A rate that the tester limited is a lower bound: the switch may forward more than any other. It has no rank, and neither has a switch
 //! without a rate.
 
-use quietwire_study::{Case, NeighboursIn, StudyFile};
+use quietwire_study::{Case, NeighboursIn, Program, StudyFile, Switch};
 use serde::Serialize;
 
 use super::case::CaseSummary;
@@ -48,6 +48,8 @@ pub struct RankedCase {
     pub limited_by: Option<Limiter>,
     /// Cost of a frame by the device's own account, if it has one.
     pub cycles: Option<CyclesPerFrame>,
+    /// Why the device has no account of its own, as a clause. None if it has one.
+    pub cycles_unavailable: Option<String>,
     /// Cost of a frame by the measure that is the same for all devices.
     pub cpu_cycles: Option<CyclesPerFrame>,
     /// Frames forwarded per second of CPU time, which follows from the same measure.
@@ -70,7 +72,8 @@ struct Group<'a> {
     first: &'a Case,
     links: String,
     cases: Vec<&'a CaseSummary>,
-    switches: Vec<String>,
+    /// Their switches.
+    switches: Vec<Switch>,
 }
 
 /// Returns the groups of comparable cases with at least two switches, in the order of the file.
@@ -83,7 +86,7 @@ fn groups<'a>(file: &'a StudyFile, cases: &'a [CaseSummary]) -> Vec<Group<'a>> {
         let (Some(summary), Some(links)) = (summary, device.links()) else {
             continue;
         };
-        let switch = device.switch.to_string();
+        let switch = device.switch;
         let known = groups
             .iter_mut()
             .find(|group| group.links == links && are_comparable(file, group.first, case));
@@ -124,7 +127,8 @@ fn are_comparable(file: &StudyFile, one: &Case, other: &Case) -> bool {
 fn ranking(file: &StudyFile, group: &Group<'_>, goal: usize) -> Option<Ranking> {
     let cases = &group.cases;
     let name = cases.first()?.goals.get(goal)?.name.clone();
-    let all = cases.iter().filter_map(|case| row(case, goal));
+    let all = cases.iter().zip(&group.switches);
+    let all = all.filter_map(|(case, switch)| row(case, *switch, goal));
     let (mut ranked, others): (Vec<RankedCase>, Vec<RankedCase>) =
         all.partition(|row| row.rate_pps.is_some() && !row.is_at_least);
     ranked.sort_by(|one, other| median(other).total_cmp(&median(one)));
@@ -160,7 +164,34 @@ fn median(row: &RankedCase) -> f64 {
     row.rate_pps.as_ref().map_or(0.0, |rate| rate.median)
 }
 
-fn row(case: &CaseSummary, goal: usize) -> Option<RankedCase> {
+/// Returns why a device has no account of its own cycles, as a clause.
+fn no_account(switch: Switch) -> &'static str {
+    let program = match switch {
+        Switch::Program(program) => program,
+        Switch::Other => return "the lab does not start this device",
+    };
+    match program {
+        Program::TestpmdIo | Program::TestpmdMac | Program::TestpmdMacswap => {
+            "DPDK 22.11 does not report the cycles of testpmd's threads, and the lab reads none of later versions"
+        }
+        Program::L2fwd | Program::L3fwd => "the program does not count its cycles",
+        Program::LinuxBridge | Program::LinuxRouting => {
+            "the kernel does not count the cycles of its frames"
+        }
+        Program::OvsNetdev => "Open vSwitch without DPDK does not count its cycles",
+        Program::Tester
+        | Program::Quietwire
+        | Program::Firewall
+        | Program::QuietwireRouter
+        | Program::Nat
+        | Program::OvsDpdk
+        | Program::OvsDpdkRouter
+        | Program::Vpp
+        | Program::OwnImage => "no trial at the highest load has its counts",
+    }
+}
+
+fn row(case: &CaseSummary, switch: Switch, goal: usize) -> Option<RankedCase> {
     let found = case.goals.get(goal)?;
     let limit = case.limits.get(goal).and_then(Option::as_ref);
     let limited_by = limit.map(|limit| limit.by);
@@ -170,7 +201,11 @@ fn row(case: &CaseSummary, goal: usize) -> Option<RankedCase> {
         rate_pps: found.rate_pps.clone().filter(|rate| rate.median > 0.0),
         is_at_least: found.is_lower_limit_only || limited_by == Some(Limiter::Tester),
         limited_by,
-        cycles: case.cycles.clone().filter(CyclesPerFrame::is_counted),
+        cycles: case.own_cycles.clone(),
+        cycles_unavailable: match case.own_cycles {
+            Some(_) => None,
+            None => Some(no_account(switch).to_owned()),
+        },
         cpu_cycles: case.cpu_cycles.clone(),
         cpu_rate: case.cpu_rate.clone(),
     })
@@ -331,13 +366,18 @@ goal = [{{ name = "PDR", loss-ratio = 0.005 }}]
         let text = text();
         let mut results = run(&text);
         for step in &mut results.steps {
-            // Only ours counts its cycles: 100 for each frame.
-            let counted = (step.case_name == "ours").then(|| quietwire_study::CycleCount {
-                bursts: 1,
-                cycles: 200_000,
+            // Ours counts 100 cycles for each frame, VPP 80 and 30 of its input node, and the others none.
+            let count = |cycles, input_cycles| quietwire_study::CycleCount {
+                cycles,
                 frames: 2000,
-                threads: vec![200_000],
-            });
+                input_cycles,
+                ..quietwire_study::CycleCount::default()
+            };
+            let counted = match &*step.case_name {
+                "ours" => Some(count(200_000, None)),
+                "other" => Some(count(160_000, Some(60_000))),
+                _ => None,
+            };
             for trial in &mut step.trials {
                 trial.result.lost_frames = trial.result.lost_frames.max(1);
                 trial.activity.elements = vec![quietwire_study::ElementActivity {
@@ -360,8 +400,31 @@ goal = [{{ name = "PDR", loss-ratio = 0.005 }}]
             rows.find(|row| row.name == name).unwrap()
         };
         assert_eq!(row("ours").cycles.as_ref().unwrap().cycles.median, 100.0);
+        let of_vpp = row("other").cycles.as_ref().unwrap();
+        assert_eq!(of_vpp.cycle_source, CycleSource::WithoutInput);
+        assert_eq!(of_vpp.cycles.median, 80.0);
+        assert_eq!(of_vpp.with_input.as_ref().unwrap().median, 110.0);
+        let cost = "80 without the input node, ≤\u{202f}110 with it and its empty polls";
+        assert_eq!(of_vpp.text(), cost);
+        // The cost of the case is complete.
+        let mut cases = size.cases.iter();
+        let case = cases.find(|case| case.name == "other").unwrap();
+        let complete = case.cycles.as_ref().unwrap().cycle_source;
+        assert_eq!(complete, CycleSource::CpuTime);
         assert_eq!(row("io").cycles, None);
-        for name in ["ours", "io"] {
+        let reason = |name| row(name).cycles_unavailable.as_deref();
+        assert_eq!((reason("ours"), reason("other")), (None, None));
+        assert!(
+            reason("io")
+                .unwrap()
+                .starts_with("DPDK 22.11 does not report")
+        );
+        let unknown = crate::page::ranking::unknown_accounts(&size.rankings[0]).unwrap();
+        assert!(
+            unknown.contains("l2 (the program does not count"),
+            "{unknown}"
+        );
+        for name in ["ours", "io", "other"] {
             let measured = row(name).cpu_cycles.as_ref().unwrap();
             assert_eq!(measured.cycle_source, CycleSource::CpuTime);
             // At 2 GHz, and the full share of a CPU.
@@ -371,6 +434,7 @@ goal = [{{ name = "PDR", loss-ratio = 0.005 }}]
             assert!((product / 2e9 - 1.0).abs() < 0.01, "{rate:?} {measured:?}");
         }
         let page = crate::html(&results).unwrap();
+        assert!(page.contains(cost) && page.contains("Own account unknown: "));
         assert!(page.contains("<h2>Ranking</h2>") && page.contains("PDR over memif"));
         let summary = Summary::of(&results).unwrap();
         let row = &summary.sizes[0].rankings[0].cases[0];
@@ -379,8 +443,10 @@ goal = [{{ name = "PDR", loss-ratio = 0.005 }}]
         let markdown = crate::markdown(&summary);
         assert!(markdown.contains("### Ranking: PDR over memif, vNet1, l2\n"));
         assert!(markdown.contains(&line), "{markdown}");
+        assert!(markdown.contains("Own account unknown: "));
         let text = crate::text_table(&summary, None);
         assert!(text.contains("Ranking: PDR over memif, vNet1, l2\n"));
+        assert!(text.contains(&unknown), "{text}");
         assert!(text.contains("Cycles per frame, CPU time"));
     }
 }

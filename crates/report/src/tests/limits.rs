@@ -13,6 +13,7 @@ pub(super) fn count(cycles: u64, frames: u64) -> quietwire_study::CycleCount {
         frames,
         threads: vec![cycles / 4, cycles - cycles / 4],
         bursts: frames / 4,
+        input_cycles: None,
     }
 }
 

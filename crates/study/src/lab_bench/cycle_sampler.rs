@@ -169,6 +169,7 @@ mod tests {
                 frames,
                 threads: vec![cycles],
                 bursts: frames,
+                input_cycles: None,
             },
         };
         let mut readings = [

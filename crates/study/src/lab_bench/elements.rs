@@ -159,6 +159,7 @@ mod tests {
             frames,
             threads: vec![cycles],
             bursts: frames,
+            input_cycles: None,
         };
         let look = |cycles, frames| BTreeMap::from([("S".to_owned(), count(cycles, frames))]);
         let reported = activity_of(
