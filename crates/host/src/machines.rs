@@ -533,14 +533,10 @@ impl Machine {
         let mounts = if self.cgroup == 1 {
             "cgroup /sys/fs/cgroup/cpuset cgroup rw,cpuset 0 0"
         } else {
-            files.write(
-                "sys/fs/cgroup/cgroup.controllers",
-                "cpuset cpu io memory pids",
-            );
-            files.write(
-                "sys/fs/cgroup/cgroup.subtree_control",
-                "cpuset cpu memory pids",
-            );
+            for file in ["controllers", "subtree_control"] {
+                let file = format!("sys/fs/cgroup/cgroup.{file}");
+                files.write(&file, "cpuset cpu io memory pids");
+            }
             "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0"
         };
         files.write("proc/self/mounts", mounts);
