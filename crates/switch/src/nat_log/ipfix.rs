@@ -11,7 +11,7 @@ use std::os::fd::OwnedFd;
 
 use quietwire_tables::nat::{NatLimit, NatProtocol};
 
-use super::record::{Record, What};
+use super::record::{Record, RecordKind};
 
 /// Version and set IDs (RFC 7011, sections 3.1 and 3.3.2).
 const VERSION: u16 = 10;
@@ -200,15 +200,15 @@ impl Encoded {
     /// Replaces the octets by those of a record. Returns its template.
     fn encode(&mut self, record: &Record<'_>) -> Template {
         self.octets.clear();
-        if let What::Lost(count) = record.what {
+        if let RecordKind::Lost(count) = record.kind {
             self.put_name(record.nat, NAME_MAX);
             self.put(record.time_ms.to_be_bytes());
             self.put(count.to_be_bytes());
             return LOSS;
         }
         self.put(record.time_ms.to_be_bytes());
-        let template = match record.what {
-            What::Block {
+        let template = match record.kind {
+            RecordKind::Block {
                 is_assigned,
                 host,
                 external,
@@ -221,10 +221,10 @@ impl Encoded {
                 self.put(ports.1.to_be_bytes());
                 of_addresses(host, external, [BLOCK_NAT44, BLOCK_NAT64, BLOCK_NAT66])
             }
-            What::Mapping { .. } => self.encode_mapping(record),
-            What::Limit { .. } => self.encode_limit(record),
+            RecordKind::Mapping { .. } => self.encode_mapping(record),
+            RecordKind::Limit { .. } => self.encode_limit(record),
             // Above.
-            What::Lost(_) => LOSS,
+            RecordKind::Lost(_) => LOSS,
         };
         self.put_name(record.nat, NAME_MAX);
         template
@@ -232,12 +232,12 @@ impl Encoded {
 
     /// Adds the octets of a mapping behind its time.
     fn encode_mapping(&mut self, record: &Record<'_>) -> Template {
-        let What::Mapping {
+        let RecordKind::Mapping {
             is_created,
             protocol,
             internal,
             external,
-        } = record.what
+        } = record.kind
         else {
             return LOSS;
         };
@@ -256,13 +256,13 @@ impl Encoded {
 
     /// Adds the octets of a limit behind its time.
     fn encode_limit(&mut self, record: &Record<'_>) -> Template {
-        let What::Limit {
+        let RecordKind::Limit {
             limit,
             protocol,
             host,
             external,
             maximum,
-        } = record.what
+        } = record.kind
         else {
             return LOSS;
         };
@@ -522,23 +522,23 @@ mod tests {
         &TENANT
     }
 
-    fn record_of(nat: &str, what: What) -> Record<'_> {
+    fn record_of(nat: &str, kind: RecordKind) -> Record<'_> {
         Record {
             time_ms: TIME_MS,
             nat,
             vrf: vrf(),
-            what,
+            kind,
         }
     }
 
     fn block(nat: &str, first: u16, host: IpAddr, external: IpAddr) -> Record<'_> {
-        let what = What::Block {
+        let kind = RecordKind::Block {
             is_assigned: first == 1024,
             host,
             external,
             ports: (first, first + 511),
         };
-        record_of(nat, what)
+        record_of(nat, kind)
     }
 
     fn record(nat: &str, first: u16) -> Record<'_> {
@@ -644,9 +644,9 @@ mod tests {
     }
 
     /// Returns the template and the fields of the only record of a message.
-    fn message_of(what: What) -> (u16, Vec<(u16, Vec<u8>)>) {
+    fn message_of(kind: RecordKind) -> (u16, Vec<(u16, Vec<u8>)>) {
         let mut message = Message::new();
-        assert!(message.add(&record_of("internet", what)));
+        assert!(message.add(&record_of("internet", kind)));
         let octets = message.end(0, 0);
         let template = u16::from_be_bytes([octets[20], octets[21]]);
         let mut records = read(octets);
@@ -654,8 +654,13 @@ mod tests {
         (template, records.remove(0))
     }
 
-    fn mapping(protocol: NatProtocol, is_created: bool, host: IpAddr, external: IpAddr) -> What {
-        What::Mapping {
+    fn mapping(
+        protocol: NatProtocol,
+        is_created: bool,
+        host: IpAddr,
+        external: IpAddr,
+    ) -> RecordKind {
+        RecordKind::Mapping {
             is_created,
             protocol,
             internal: SocketAddr::new(host, 0x0fa0),
@@ -711,7 +716,7 @@ mod tests {
         let limit = |limit: NatLimit, host: Option<IpAddr>, external: Option<IpAddr>| {
             let protocol = (limit == NatLimit::Ports).then_some(NatProtocol::Udp);
             let maximum = Some(0x0a0b);
-            let (template, fields) = message_of(What::Limit {
+            let (template, fields) = message_of(RecordKind::Limit {
                 limit,
                 protocol,
                 host,
@@ -758,7 +763,7 @@ mod tests {
 
     #[test]
     fn lost_events_have_a_record_of_their_own() {
-        let (template, fields) = message_of(What::Lost(7));
+        let (template, fields) = message_of(RecordKind::Lost(7));
         let count = 7_u64.to_be_bytes().to_vec();
         let expected = vec![
             (284, b"internet".to_vec()),
@@ -790,10 +795,10 @@ mod tests {
             number: 3,
             name: long.clone(),
         };
-        let what = mapping(NatProtocol::Udp, true, CLIENT.into(), OUTSIDE.into());
+        let kind = mapping(NatProtocol::Udp, true, CLIENT.into(), OUTSIDE.into());
         let longest = Record {
             vrf: &vrf,
-            ..record_of(&long, what)
+            ..record_of(&long, kind)
         };
         assert!(message.add(&longest));
         assert!(message.end(0, 0).len() <= MESSAGE_MAX);

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use quietwire_tables::nat::NatProtocol;
 use serde::Serialize;
 
-use super::record::{Record, What};
+use super::record::{Record, RecordKind};
 
 /// A line of the log.
 #[derive(Default, Serialize)]
@@ -46,8 +46,8 @@ impl<'a> Line<'a> {
             nat: record.nat,
             ..Self::default()
         };
-        match record.what {
-            What::Block {
+        match record.kind {
+            RecordKind::Block {
                 is_assigned,
                 host,
                 external,
@@ -60,7 +60,7 @@ impl<'a> Line<'a> {
                 last_port: Some(ports.1),
                 ..line
             },
-            What::Mapping {
+            RecordKind::Mapping {
                 is_created,
                 protocol,
                 internal,
@@ -73,7 +73,7 @@ impl<'a> Line<'a> {
                 outside: Some(external),
                 ..line
             },
-            What::Limit {
+            RecordKind::Limit {
                 limit,
                 protocol,
                 host,
@@ -88,7 +88,7 @@ impl<'a> Line<'a> {
                 maximum,
                 ..line
             },
-            What::Lost(count) => Self {
+            RecordKind::Lost(count) => Self {
                 event: "lost",
                 count: Some(count),
                 ..line

@@ -23,12 +23,12 @@ pub(super) struct Record<'a> {
     pub(super) nat: &'a str,
     /// VRF of its outside interface.
     pub(super) vrf: &'a Vrf,
-    pub(super) what: What,
+    pub(super) kind: RecordKind,
 }
 
-/// What happened.
+/// Kind of an event, and its fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum What {
+pub(super) enum RecordKind {
     Block {
         is_assigned: bool,
         host: IpAddr,
@@ -58,25 +58,25 @@ fn endpoint(number: SocketAddrV4, address: Option<Ipv6Addr>) -> SocketAddr {
     SocketAddr::new(address, number.port())
 }
 
-fn what_of(event: NatEvent, ends: Ipv6Ends) -> What {
+fn kind_of(event: NatEvent, ends: Ipv6Ends) -> RecordKind {
     let host = event.host().map(IpAddr::V4);
     let host = ends.host.map(IpAddr::V6).or(host);
     let external = event.external().map(IpAddr::V4);
     let external = ends.external.map(IpAddr::V6).or(external);
     match event {
-        NatEvent::Block(event) => What::Block {
+        NatEvent::Block(event) => RecordKind::Block {
             is_assigned: event.is_assigned,
             host: host.unwrap_or(IpAddr::V4(event.host)),
             external: external.unwrap_or(IpAddr::V4(event.external)),
             ports: (event.first_port, event.last_port),
         },
-        NatEvent::Mapping(event) => What::Mapping {
+        NatEvent::Mapping(event) => RecordKind::Mapping {
             is_created: event.is_created,
             protocol: event.protocol,
             internal: endpoint(event.internal, ends.host),
             external: endpoint(event.external, ends.external),
         },
-        NatEvent::Limit(event) => What::Limit {
+        NatEvent::Limit(event) => RecordKind::Limit {
             limit: event.limit,
             protocol: event.protocol,
             host,
@@ -89,23 +89,23 @@ fn what_of(event: NatEvent, ends: Ipv6Ends) -> What {
 impl<'a> Record<'a> {
     /// Creates the record of an event of an instance.
     pub(super) fn new(time_ms: u64, event: LogEvent, (nat, vrf): (&'a str, &'a Vrf)) -> Self {
-        let what = match event {
-            LogEvent::Nat(event, ends) => what_of(event, ends),
-            LogEvent::Lost(count) => What::Lost(count),
+        let kind = match event {
+            LogEvent::Nat(event, ends) => kind_of(event, ends),
+            LogEvent::Lost(count) => RecordKind::Lost(count),
         };
         Self {
             time_ms,
             nat,
             vrf,
-            what,
+            kind,
         }
     }
 
     /// Returns the number of events that the log does not have if this record is not written.
     pub(super) const fn weight(&self) -> u64 {
-        match self.what {
-            What::Lost(count) => count,
-            What::Block { .. } | What::Mapping { .. } | What::Limit { .. } => 1,
+        match self.kind {
+            RecordKind::Lost(count) => count,
+            RecordKind::Block { .. } | RecordKind::Mapping { .. } | RecordKind::Limit { .. } => 1,
         }
     }
 }
