@@ -45,8 +45,10 @@ pub(crate) struct NatLog {
     exporter: Option<Exporter>,
     rings: Vec<Ring>,
     budget: Budget,
-    /// Events that could not be written, by the name of the instance.
+    /// Events that could not be written or sent, by the name of the instance.
     lost: BTreeMap<String, u64>,
+    /// Events that the collector did not get, as far as the log knows, by the name of the instance.
+    not_sent: BTreeMap<String, u64>,
     has_failed: bool,
     has_failed_to_send: bool,
 }
@@ -107,9 +109,20 @@ fn time_of(ticks: u64) -> u64 {
     now_ms().saturating_sub(u64::try_from(ago_ms).unwrap_or(u64::MAX))
 }
 
-/// Returns the record of an event of an instance.
-fn record_of<'a>((ticks, event): StampedEvent, instance: (&'a str, &'a Vrf)) -> Record<'a> {
-    Record::new(time_of(ticks), event, instance)
+/// Adds to the count of an instance. Returns the sum.
+fn add_to(counts: &mut BTreeMap<String, u64>, name: &str, count: u64) -> u64 {
+    let sum = counts.entry(name.to_owned()).or_default();
+    *sum = sum.saturating_add(count);
+    *sum
+}
+
+/// Returns the record of an event of an instance, of which `total` events were lost.
+fn record_of<'a>(
+    (ticks, event): StampedEvent,
+    instance: (&'a str, &'a Vrf),
+    total: u64,
+) -> Record<'a> {
+    Record::new(time_of(ticks), event, instance, total)
 }
 
 impl NatLog {
@@ -187,7 +200,7 @@ impl NatLog {
         let instance = (ring.name.as_str(), &ring.vrf);
         if ring.unwritten > 0 {
             let loss = (cycles::now(), LogEvent::Lost(ring.unwritten));
-            line::push(&mut text, &record_of(loss, instance));
+            line::push(&mut text, &record_of(loss, instance, 0));
         }
         let mut unsent = Unsent::default();
         // Taken records, events among them, and events that the log does not have without these records.
@@ -197,9 +210,13 @@ impl NatLog {
                 break;
             };
             taken = taken.saturating_add(1);
-            let is_loss = matches!(event.1, LogEvent::Lost(_));
-            count = count.saturating_add(u64::from(!is_loss));
-            let record = record_of(event, instance);
+            let mut total = 0;
+            if let LogEvent::Lost(lost) = event.1 {
+                total = add_to(&mut self.not_sent, &ring.name, lost);
+            } else {
+                count = count.saturating_add(1);
+            }
+            let record = record_of(event, instance, total);
             weight = weight.saturating_add(record.weight());
             if let Some(exporter) = &mut self.exporter {
                 unsent.note(exporter.add(&record, now_s));
@@ -214,15 +231,9 @@ impl NatLog {
             ring.unwritten = 0;
         } else {
             ring.unwritten = ring.unwritten.saturating_add(weight);
-            self.note_lost(&ring.name, count);
+            add_to(&mut self.lost, &ring.name, count);
         }
         taken
-    }
-
-    /// Adds to the number of lost events of an instance.
-    fn note_lost(&mut self, name: &str, count: u64) {
-        let lost = self.lost.entry(name.to_owned()).or_default();
-        *lost = lost.saturating_add(count);
     }
 
     /// Counts and reports events that a collector did not get.
@@ -230,7 +241,8 @@ impl NatLog {
         let Some(cause) = unsent.cause else {
             return;
         };
-        self.note_lost(name, u64::from(unsent.count));
+        add_to(&mut self.lost, name, u64::from(unsent.count));
+        add_to(&mut self.not_sent, name, u64::from(unsent.count));
         if !std::mem::replace(&mut self.has_failed_to_send, true) {
             tracing::error!(
                 "cannot send events of NAT to the collector: {cause} (further losses are only counted)"

@@ -200,10 +200,10 @@ impl Encoded {
     /// Replaces the octets by those of a record. Returns its template.
     fn encode(&mut self, record: &Record<'_>) -> Template {
         self.octets.clear();
-        if let RecordKind::Lost(count) = record.kind {
+        if let RecordKind::Lost { total, .. } = record.kind {
             self.put_name(record.nat, NAME_MAX);
             self.put(record.time_ms.to_be_bytes());
-            self.put(count.to_be_bytes());
+            self.put(total.to_be_bytes());
             return LOSS;
         }
         self.put(record.time_ms.to_be_bytes());
@@ -224,7 +224,7 @@ impl Encoded {
             RecordKind::Mapping { .. } => self.encode_mapping(record),
             RecordKind::Limit { .. } => self.encode_limit(record),
             // Above.
-            RecordKind::Lost(_) => LOSS,
+            RecordKind::Lost { .. } => LOSS,
         };
         self.put_name(record.nat, NAME_MAX);
         template
@@ -763,12 +763,12 @@ mod tests {
 
     #[test]
     fn lost_events_have_a_record_of_their_own() {
-        let (template, fields) = message_of(RecordKind::Lost(7));
-        let count = 7_u64.to_be_bytes().to_vec();
+        let (template, fields) = message_of(RecordKind::Lost { count: 2, total: 7 });
+        let total = 7_u64.to_be_bytes().to_vec();
         let expected = vec![
             (284, b"internet".to_vec()),
             (323, TIME_MS.to_be_bytes().to_vec()),
-            (166, count),
+            (166, total),
         ];
         assert_eq!((template, fields), (269, expected));
     }

@@ -88,7 +88,7 @@ impl<'a> Line<'a> {
                 maximum,
                 ..line
             },
-            RecordKind::Lost(count) => Self {
+            RecordKind::Lost { count, .. } => Self {
                 event: "lost",
                 count: Some(count),
                 ..line

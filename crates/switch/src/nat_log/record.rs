@@ -48,8 +48,8 @@ pub(super) enum RecordKind {
         external: Option<IpAddr>,
         maximum: Option<u32>,
     },
-    /// This number of events is not in the log.
-    Lost(u64),
+    /// Events are not in the log: since the last such record, and since the start of the switch.
+    Lost { count: u64, total: u64 },
 }
 
 /// Returns an endpoint with an IPv6 address instead of one that stands for it.
@@ -87,11 +87,16 @@ fn kind_of(event: NatEvent, ends: Ipv6Ends) -> RecordKind {
 }
 
 impl<'a> Record<'a> {
-    /// Creates the record of an event of an instance.
-    pub(super) fn new(time_ms: u64, event: LogEvent, (nat, vrf): (&'a str, &'a Vrf)) -> Self {
+    /// Creates the record of an event of an instance, of which `total` events were lost.
+    pub(super) fn new(
+        time_ms: u64,
+        event: LogEvent,
+        (nat, vrf): (&'a str, &'a Vrf),
+        total: u64,
+    ) -> Self {
         let kind = match event {
             LogEvent::Nat(event, ends) => kind_of(event, ends),
-            LogEvent::Lost(count) => RecordKind::Lost(count),
+            LogEvent::Lost(count) => RecordKind::Lost { count, total },
         };
         Self {
             time_ms,
@@ -104,7 +109,7 @@ impl<'a> Record<'a> {
     /// Returns the number of events that the log does not have if this record is not written.
     pub(super) const fn weight(&self) -> u64 {
         match self.kind {
-            RecordKind::Lost(count) => count,
+            RecordKind::Lost { count, .. } => count,
             RecordKind::Block { .. } | RecordKind::Mapping { .. } | RecordKind::Limit { .. } => 1,
         }
     }
