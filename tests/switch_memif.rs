@@ -47,6 +47,8 @@ mod nat;
 mod nat64;
 #[path = "switch_memif/nat66.rs"]
 mod nat66;
+#[path = "switch_memif/nat_log.rs"]
+mod nat_log;
 #[path = "switch_memif/nat_requirements.rs"]
 mod nat_requirements;
 #[path = "switch_memif/prefixes.rs"]

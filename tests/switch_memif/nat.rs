@@ -20,7 +20,7 @@ use crate::router::{HOST_A, HOST_B, ROUTER_A, ROUTER_B};
 
 /// Inside hosts, the external address, and a remote host.
 pub(super) const HOST: &str = "10.0.0.5";
-const SERVER: &str = "10.0.0.6";
+pub(super) const SERVER: &str = "10.0.0.6";
 pub(super) const OWN: &str = "198.51.100.1";
 pub(super) const REMOTE: &str = "198.51.100.9";
 
@@ -63,7 +63,7 @@ pub(super) fn start_with(arguments: &[&str], keys: &str) -> (Bench, Peer, Peer) 
 }
 
 /// The same with further keys of the log.
-fn start_with_log(arguments: &[&str], of_log: &str, keys: &str) -> (Bench, Peer, Peer) {
+pub(super) fn start_with_log(arguments: &[&str], of_log: &str, keys: &str) -> (Bench, Peer, Peer) {
     let bench = Bench::new(&["a", "b"], arguments);
     let log = bench.path("nat.jsonl").display().to_string();
     let config = CONFIG.replace("NATLOG", &log);

@@ -8,7 +8,7 @@ use etherparse::{Ipv4Header, PacketBuilder};
 use quietwire_packet::checksum;
 use quietwire_switch::report::{MappingsReport, NatReport, RouterCounts, StatsReport};
 
-use crate::bench::{Bench, Peer, until};
+use crate::bench::{Bench, Peer, change, until};
 use crate::changes::TWO_THREADS;
 use crate::nat66::{restart_with_file, take_over};
 use crate::router::{HOST_A, HOST_B, ROUTER_A, ROUTER_B, udp};
@@ -22,6 +22,7 @@ const MAPPED_OWN: &str = "2001:db8:64::c633:6401";
 
 const CONFIG: &str = r#"
 nat-log = "NATLOG"
+nat-log-events = ["blocks", "mappings"]
 
 [[interface]]
 name = "inside"
@@ -161,6 +162,19 @@ fn ipv6_clients_reach_ipv4_servers() {
         text.contains(&format!("\"host\":\"{CLIENT}\""))
             .then_some(())
     });
+    change(&bench, &["mappings", "flush"]);
+    let (log, events) = until("the log has the end of the mapping", || {
+        let text = fs::read_to_string(bench.path("nat.jsonl")).unwrap();
+        let lines = text.lines();
+        let lines = lines.filter_map(|line| serde_json::from_str(line).ok());
+        let events: Vec<String> = lines
+            .map(|line: serde_json::Value| line["event"].as_str().unwrap().to_owned())
+            .collect();
+        (events.len() >= 4).then_some((text, events))
+    });
+    assert_eq!(events, ["assigned", "created", "deleted", "returned"]);
+    let ends = format!("\"inside\":\"[{CLIENT}]:4000\",\"outside\":\"{OWN}:{port}\"");
+    assert_eq!(log.matches(&ends).count(), 2, "{log}");
     assert!(bench.show::<String>("config").contains("2001:db8:64::/96"));
 }
 
@@ -227,6 +241,7 @@ fn clients() -> Vec<String> {
 fn config_of_two(first: &str) -> String {
     let mut config = CONFIG
         .replace("nat-log = \"NATLOG\"\n", first)
+        .replace("nat-log-events = [\"blocks\", \"mappings\"]\n", "")
         .replace("nat64 =", "sources = [\"10.0.0.0/24\"]\nnat64 =");
     for client in clients() {
         config += &format!(

@@ -23,6 +23,7 @@ mod merge;
 mod nat;
 mod nat64;
 mod nat66;
+mod nat_events;
 mod output;
 mod path;
 mod prefixes;
@@ -67,9 +68,10 @@ pub(crate) use inspect::{Boards, HELD_MAX, HeldBudget, InspectStage};
 pub(crate) use link_mtus::{LinkFrames, LinkMtus};
 pub(crate) use mark::Mark;
 pub(crate) use nat::{
-    FamilyPass, Ipv6Ends, MappingFilter, Nat64Place, Nat66Place, NatBinding, NatIdentity,
-    NatInstance, NatQuery, NatStage, NatTables, NatTotals, StampedEvent,
+    FamilyPass, MappingFilter, Nat64Place, Nat66Place, NatBinding, NatIdentity, NatInstance,
+    NatQuery, NatStage, NatTables, NatTotals,
 };
+pub(crate) use nat_events::{EventSink, Ipv6Ends, LogEvent, StampedEvent};
 pub(crate) use output::{Output, OutputRules, Relay, TxPath};
 use path::{Leaving, Path};
 pub(crate) use replicated::{ApplyCounts, Outgoing, Replicated, Take};

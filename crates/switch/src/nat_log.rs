@@ -1,61 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Log of NAT: which host had which external ports (RFC 6888, section 4), one JSON object per line. An IPFIX collector can get the events too.
 //!
-//! Forwarding threads put events of port blocks into rings. The control thread writes them, so that a slow disk delays no packet.
+//! Forwarding threads put events into rings. The control thread writes them, so that a slow disk delays no packet.
 
+mod budget;
 mod ipfix;
+mod line;
+mod record;
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::time::Instant;
 
 use quietwire_base::unix_time;
 use quietwire_dpdk::cycles;
 use rtrb::Consumer;
-use serde::Serialize;
 
 use crate::error::SwitchError;
-use crate::forward::StampedEvent;
+use crate::forward::{LogEvent, StampedEvent};
+use budget::{Budget, shares};
+use record::{Record, Vrf};
 
 pub(crate) use ipfix::Exporter;
 
-/// Events that are written at once, of each ring.
-const EVENTS_A_TURN: usize = 4096;
-
-/// A line of the log.
-#[derive(Serialize)]
-struct Line<'a> {
-    /// Unix time, seconds.
-    time: f64,
-    /// `assigned` or `returned`.
-    event: &'static str,
-    nat: &'a str,
-    host: IpAddr,
-    address: IpAddr,
-    first_port: u16,
-    last_port: u16,
-}
-
-impl<'a> Line<'a> {
-    fn of(record: &ipfix::Record<'a>) -> Self {
-        let (first_port, last_port) = record.ports;
-        Self {
-            time: record.time_ms as f64 / 1000.0,
-            event: if record.is_assigned {
-                "assigned"
-            } else {
-                "returned"
-            },
-            nat: record.nat,
-            host: record.host,
-            address: record.external,
-            first_port,
-            last_port,
-        }
-    }
+/// The ring of an instance on one forwarding thread.
+#[derive(Debug)]
+struct Ring {
+    /// Name of the instance.
+    name: String,
+    vrf: Vrf,
+    events: Consumer<StampedEvent>,
+    /// Events of which the log has no line yet, because it could not be written.
+    unwritten: u64,
 }
 
 /// The log and the rings that lead to it.
@@ -63,9 +43,12 @@ impl<'a> Line<'a> {
 pub(crate) struct NatLog {
     file: Option<File>,
     exporter: Option<Exporter>,
-    rings: Vec<(String, Consumer<StampedEvent>)>,
-    /// Events that could not be written, by the name of the instance.
+    rings: Vec<Ring>,
+    budget: Budget,
+    /// Events that could not be written or sent, by the name of the instance.
     lost: BTreeMap<String, u64>,
+    /// Events that the collector did not get, as far as the log knows, by the name of the instance.
+    not_sent: BTreeMap<String, u64>,
     has_failed: bool,
     has_failed_to_send: bool,
 }
@@ -83,12 +66,6 @@ impl Unsent {
             self.count = self.count.saturating_add(count);
             self.cause = Some(cause);
         }
-    }
-
-    /// Returns the cause, and begins again.
-    fn end(&mut self) -> Option<std::io::Error> {
-        self.count = 0;
-        self.cause.take()
     }
 }
 
@@ -132,17 +109,20 @@ fn time_of(ticks: u64) -> u64 {
     now_ms().saturating_sub(u64::try_from(ago_ms).unwrap_or(u64::MAX))
 }
 
-/// Returns an event of the instance `nat` with its Unix time, and with IPv6 addresses instead of those that stand for them.
-fn record_of((ticks, event, ends): StampedEvent, nat: &str) -> ipfix::Record<'_> {
-    let external = ends.external;
-    ipfix::Record {
-        time_ms: time_of(ticks),
-        is_assigned: event.is_assigned,
-        host: ends.host.map_or(IpAddr::V4(event.host), IpAddr::V6),
-        external: external.map_or(IpAddr::V4(event.external), IpAddr::V6),
-        ports: (event.first_port, event.last_port),
-        nat,
-    }
+/// Adds to the count of an instance. Returns the sum.
+fn add_to(counts: &mut BTreeMap<String, u64>, name: &str, count: u64) -> u64 {
+    let sum = counts.entry(name.to_owned()).or_default();
+    *sum = sum.saturating_add(count);
+    *sum
+}
+
+/// Returns the record of an event of an instance, of which `total` events were lost.
+fn record_of<'a>(
+    (ticks, event): StampedEvent,
+    instance: (&'a str, &'a Vrf),
+    total: u64,
+) -> Record<'a> {
+    Record::new(time_of(ticks), event, instance, total)
 }
 
 impl NatLog {
@@ -156,7 +136,22 @@ impl NatLog {
 
     /// Adds the ring of an instance.
     pub(crate) fn add(&mut self, name: &str, events: Consumer<StampedEvent>) {
-        self.rings.push((name.to_owned(), events));
+        self.rings.push(Ring {
+            name: name.to_owned(),
+            vrf: Vrf::default(),
+            events,
+            unwritten: 0,
+        });
+    }
+
+    /// Sets the VRF of an instance, by number and name.
+    pub(crate) fn set_vrf(&mut self, name: &str, number: u16, vrf: &str) {
+        for ring in self.rings.iter_mut().filter(|one| one.name == name) {
+            ring.vrf = Vrf {
+                number,
+                name: vrf.to_owned(),
+            };
+        }
     }
 
     /// Returns the number of events of an instance that could not be written.
@@ -164,84 +159,160 @@ impl NatLog {
         self.lost.get(name).copied().unwrap_or(0)
     }
 
-    /// Writes the events that have arrived. Rings of removed instances end once they are empty.
+    /// Writes events that have arrived, up to the rate of the log. Rings of removed instances end once they are empty.
     pub(crate) fn turn(&mut self) {
-        let Some(file) = &mut self.file else {
+        let available = self.budget.raise(Instant::now());
+        let written = self.write(available);
+        self.budget.spend(written);
+    }
+
+    /// Writes all events that have arrived, at the end of the switch.
+    pub(crate) fn end(&mut self) {
+        self.write(usize::MAX);
+    }
+
+    /// Writes up to this number of events. Returns their number.
+    fn write(&mut self, available: usize) -> usize {
+        if self.file.is_none() {
+            return 0;
+        }
+        let now_s = u32::try_from(now_ms() / 1000).unwrap_or(u32::MAX);
+        let mut rings = std::mem::take(&mut self.rings);
+        let waiting: Vec<usize> = rings.iter().map(|one| one.events.slots()).collect();
+        let mut sum = 0_usize;
+        for (ring, share) in rings.iter_mut().zip(shares(available, &waiting)) {
+            if share > 0 {
+                sum = sum.saturating_add(self.write_ring(ring, share, now_s));
+            }
+        }
+        rings.retain(|one| !one.events.is_abandoned() || !one.events.is_empty());
+        self.rings = rings;
+        sum
+    }
+
+    /// Writes up to this number of events of a ring. Returns their number.
+    fn write_ring(&mut self, ring: &mut Ring, share: usize, now_s: u32) -> usize {
+        let mut text = Vec::new();
+        if self.has_failed {
+            // The last line may have been cut short, by a full disk.
+            text.push(b'\n');
+        }
+        let instance = (ring.name.as_str(), &ring.vrf);
+        if ring.unwritten > 0 {
+            let loss = (cycles::now(), LogEvent::Lost(ring.unwritten));
+            line::push(&mut text, &record_of(loss, instance, 0));
+        }
+        let mut unsent = Unsent::default();
+        // Taken records, events among them, and events that the log does not have without these records.
+        let (mut taken, mut count, mut weight) = (0_usize, 0_u64, 0_u64);
+        while taken < share {
+            let Ok(event) = ring.events.pop() else {
+                break;
+            };
+            taken = taken.saturating_add(1);
+            let mut total = 0;
+            if let LogEvent::Lost(lost) = event.1 {
+                total = add_to(&mut self.not_sent, &ring.name, lost);
+            } else {
+                count = count.saturating_add(1);
+            }
+            let record = record_of(event, instance, total);
+            weight = weight.saturating_add(record.weight());
+            if let Some(exporter) = &mut self.exporter {
+                unsent.note(exporter.add(&record, now_s));
+            }
+            line::push(&mut text, &record);
+        }
+        if let Some(exporter) = &mut self.exporter {
+            unsent.note(exporter.flush(now_s));
+        }
+        self.note_unsent(&ring.name, unsent);
+        if self.write_text(&text) {
+            ring.unwritten = 0;
+        } else {
+            ring.unwritten = ring.unwritten.saturating_add(weight);
+            add_to(&mut self.lost, &ring.name, count);
+        }
+        taken
+    }
+
+    /// Counts and reports events that a collector did not get.
+    fn note_unsent(&mut self, name: &str, unsent: Unsent) {
+        let Some(cause) = unsent.cause else {
             return;
         };
-        let now_s = u32::try_from(now_ms() / 1000).unwrap_or(u32::MAX);
-        let mut unsent = Unsent::default();
-        for (name, events) in &mut self.rings {
-            let (mut text, mut count) = (Vec::new(), 0_u64);
-            if self.has_failed {
-                // The last line may have been cut short, by a full disk.
-                text.push(b'\n');
-            }
-            for _ in 0..EVENTS_A_TURN {
-                let Ok(event) = events.pop() else {
-                    break;
-                };
-                let record = record_of(event, name);
-                if let Some(exporter) = &mut self.exporter {
-                    unsent.note(exporter.add(&record, now_s));
-                }
-                count = count.saturating_add(1);
-                // Writing to memory cannot fail.
-                if serde_json::to_writer(&mut text, &Line::of(&record)).is_ok() {
-                    text.push(b'\n');
-                }
-            }
-            if count == 0 {
-                continue;
-            }
-            if let Some(exporter) = &mut self.exporter {
-                unsent.note(exporter.flush(now_s));
-            }
-            if unsent.count > 0 {
-                let lost = self.lost.entry(name.clone()).or_default();
-                *lost = lost.saturating_add(u64::from(unsent.count));
-            }
-            if let Some(cause) = unsent.end()
-                && !std::mem::replace(&mut self.has_failed_to_send, true)
-            {
-                tracing::error!(
-                    "cannot send events of NAT to the collector: {cause} (further losses are only counted)"
-                );
-            }
-            match file.write_all(&text) {
-                Ok(()) => self.has_failed = false,
-                Err(cause) => {
-                    let lost = self.lost.entry(name.clone()).or_default();
-                    *lost = lost.saturating_add(count);
-                    if !std::mem::replace(&mut self.has_failed, true) {
-                        tracing::error!(
-                            "cannot write the log of NAT: {cause} (events are lost until it can be written again)"
-                        );
-                    }
+        add_to(&mut self.lost, name, u64::from(unsent.count));
+        add_to(&mut self.not_sent, name, u64::from(unsent.count));
+        if !std::mem::replace(&mut self.has_failed_to_send, true) {
+            tracing::error!(
+                "cannot send events of NAT to the collector: {cause} (further losses are only counted)"
+            );
+        }
+    }
+
+    /// Appends lines to the file. Returns false if that fails.
+    fn write_text(&mut self, text: &[u8]) -> bool {
+        let Some(file) = &mut self.file else {
+            return false;
+        };
+        let written = file.write_all(text);
+        match &written {
+            Ok(()) => self.has_failed = false,
+            Err(cause) => {
+                if !std::mem::replace(&mut self.has_failed, true) {
+                    tracing::error!(
+                        "cannot write the log of NAT: {cause} (events are lost until it can be written again)"
+                    );
                 }
             }
         }
-        self.rings
-            .retain(|(_, events)| !events.is_abandoned() || !events.is_empty());
+        written.is_ok()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use quietwire_tables::nat::BlockEvent;
+    use quietwire_tables::nat::{
+        BlockEvent, LimitEvent, MappingEvent, NatEvent, NatLimit, NatProtocol,
+    };
 
+    use super::budget::EVENTS_A_TURN;
     use super::*;
     use crate::forward::Ipv6Ends;
 
-    fn event(is_assigned: bool) -> StampedEvent {
-        let event = BlockEvent {
+    fn block(is_assigned: bool) -> NatEvent {
+        NatEvent::Block(BlockEvent {
             is_assigned,
             host: [10, 0, 0, 5].into(),
             external: [198, 51, 100, 1].into(),
             first_port: 1024,
             last_port: 1535,
-        };
-        (cycles::now(), event, Ipv6Ends::default())
+        })
+    }
+
+    fn mapping(is_created: bool) -> NatEvent {
+        NatEvent::Mapping(MappingEvent {
+            is_created,
+            protocol: NatProtocol::Udp,
+            internal: "10.0.0.5:4000".parse().unwrap(),
+            external: "198.51.100.1:1030".parse().unwrap(),
+        })
+    }
+
+    fn stamped(event: NatEvent, ends: Ipv6Ends) -> StampedEvent {
+        (cycles::now(), LogEvent::Nat(event, ends))
+    }
+
+    fn event(is_assigned: bool) -> StampedEvent {
+        stamped(block(is_assigned), Ipv6Ends::default())
+    }
+
+    fn lines_of(path: &Path) -> Vec<serde_json::Value> {
+        let text = std::fs::read_to_string(path).unwrap();
+        let lines = text.lines().filter(|line| !line.is_empty());
+        lines
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect()
     }
 
     #[test]
@@ -256,25 +327,21 @@ mod tests {
         log.turn();
         log.set_file(Some(open(&path).unwrap()));
         log.turn();
-        let (ticks, returned, _) = event(false);
+        let returned = block(false);
         let client = Ipv6Ends {
             host: Some("2001:db8:1::5".parse().unwrap()),
             external: None,
         };
-        sender.push((ticks, returned, client)).unwrap();
+        sender.push(stamped(returned, client)).unwrap();
         let of_ipv6 = Ipv6Ends {
             external: Some("2001:db8::1".parse().unwrap()),
             ..client
         };
-        sender.push((ticks, returned, of_ipv6)).unwrap();
+        sender.push(stamped(returned, of_ipv6)).unwrap();
         drop(sender);
         log.turn();
         assert!(log.rings.is_empty());
-        let text = std::fs::read_to_string(&path).unwrap();
-        let lines: Vec<serde_json::Value> = text
-            .lines()
-            .map(|line| serde_json::from_str(line).unwrap())
-            .collect();
+        let lines = lines_of(&path);
         assert_eq!(lines.len(), 3);
         assert_eq!(
             (&lines[0]["event"], &lines[1]["event"]),
@@ -294,6 +361,76 @@ mod tests {
             (&1024.into(), &1535.into())
         );
         assert!(lines[0]["time"].as_f64().unwrap() > 1.7e9);
+    }
+
+    #[test]
+    fn mappings_limits_and_losses_have_lines_of_their_own() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("nat.jsonl");
+        let mut log = NatLog::default();
+        log.set_file(Some(open(&path).unwrap()));
+        let (mut sender, receiver) = rtrb::RingBuffer::new(16);
+        log.add("internet", receiver);
+        log.set_vrf("internet", 3, "tenant");
+        let client = Ipv6Ends {
+            host: Some("2001:db8:1::5".parse().unwrap()),
+            external: None,
+        };
+        let limit = NatEvent::Limit(LimitEvent {
+            limit: NatLimit::HostBlocks,
+            protocol: None,
+            host: Some([10, 0, 0, 5].into()),
+            external: None,
+            maximum: Some(4096),
+        });
+        let none = Ipv6Ends::default();
+        let sent = [
+            (mapping(true), none),
+            (mapping(false), client),
+            (limit, none),
+        ];
+        for (event, ends) in sent {
+            sender.push(stamped(event, ends)).unwrap();
+        }
+        sender.push((cycles::now(), LogEvent::Lost(7))).unwrap();
+        log.turn();
+        let mut lines = lines_of(&path);
+        for line in &mut lines {
+            let line = line.as_object_mut().unwrap();
+            assert!(line.remove("time").unwrap().as_f64().unwrap() > 1.7e9);
+            assert_eq!(line.remove("nat").unwrap(), "internet");
+        }
+        let expected = [
+            serde_json::json!({"event": "created", "vrf": "tenant", "protocol": "udp",
+                "inside": "10.0.0.5:4000", "outside": "198.51.100.1:1030"}),
+            serde_json::json!({"event": "deleted", "vrf": "tenant", "protocol": "udp",
+                "inside": "[2001:db8:1::5]:4000", "outside": "198.51.100.1:1030"}),
+            serde_json::json!({"event": "limit", "limit": "host-blocks", "host": "10.0.0.5", "maximum": 4096}),
+            serde_json::json!({"event": "lost", "count": 7}),
+        ];
+        assert_eq!(lines, expected);
+        // The forwarding thread has counted them.
+        assert_eq!(log.lost("internet"), 0);
+    }
+
+    #[test]
+    fn a_turn_has_the_rate_of_the_log_and_the_end_has_all() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("nat.jsonl");
+        let mut log = NatLog::default();
+        log.set_file(Some(open(&path).unwrap()));
+        let count = EVENTS_A_TURN * 2;
+        let (mut sender, receiver) = rtrb::RingBuffer::new(count);
+        log.add("internet", receiver);
+        for _ in 0..count {
+            sender.push(event(true)).unwrap();
+        }
+        let lines = || std::fs::read_to_string(&path).unwrap().lines().count();
+        log.turn();
+        assert_eq!(lines(), EVENTS_A_TURN);
+        log.end();
+        assert_eq!(lines(), count);
+        assert_eq!(log.lost("internet"), 0);
     }
 
     /// A write that fails may have written a part.
@@ -334,6 +471,20 @@ mod tests {
         }
         log.turn();
         assert_eq!((log.lost("internet"), log.lost("other")), (3, 0));
+        // Once the file can be written again, a line has their number.
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("nat.jsonl");
+        log.set_file(Some(open(&path).unwrap()));
+        sender.push(event(true)).unwrap();
+        log.turn();
+        let lines = lines_of(&path);
+        assert_eq!(lines.len(), 2);
+        assert_eq!(
+            (&lines[0]["event"], &lines[0]["count"]),
+            (&"lost".into(), &3.into())
+        );
+        assert_eq!(lines[1]["event"], "assigned");
+        assert_eq!(log.lost("internet"), 3);
         let error = open(Path::new("/nonexistent/nat")).unwrap_err().to_string();
         assert!(error.contains("check that the directory exists"), "{error}");
     }

@@ -47,7 +47,7 @@
 //! | RFC 6888, REQ-8: no new mapping of a port for 120 s after its last one | no other host has the block ([`HoldDown`]); computed blocks have one host each |
 //! | RFC 6888, REQ-9: PCP | no |
 //! | RFC 6888, REQ-10: management | mappings are listed, filtered and flushed |
-//! | RFC 6888, REQ-12: no destinations in the log | none ([`BlockEvent`]) |
+//! | RFC 6888, REQ-12: no destinations in the log | none ([`BlockEvent`], [`MappingEvent`]) |
 //! | RFC 6888, REQ-13: use of all ports | a host uses all ports of its blocks |
 //! | RFC 6888, REQ-15: ports that are hard to guess | drawn at random in the blocks of the host |
 //! | RFC 7422: blocks that are computed from the address of the host | [`PortPool::deterministic`] |
@@ -57,6 +57,7 @@
 
 mod behaviour;
 mod deterministic;
+mod event;
 mod filtering;
 pub(crate) mod first_fragment;
 mod joined;
@@ -75,11 +76,12 @@ mod tests;
 mod translator;
 
 pub use behaviour::MappingBehaviour;
+pub use event::{BlockEvent, EventKinds, LimitEvent, MappingEvent, NatEvent, NatLimit};
 pub use filtering::FilteringBehaviour;
 pub use mapping::MappingInfo;
 pub(crate) use names::{CLIENT_NUMBERS, HOST_ELSEWHERE};
 pub use names::{NatDrop, NatProtocol, is_client_number};
-pub use pool::{BlockEvent, PoolGrowth};
+pub use pool::PoolGrowth;
 pub use replicate_ipv6::{ChangesIpv6, ReplicateIpv6};
 pub use saved::{MappingChange, SAVED_MAPPING_OCTETS, SAVED_MAPPING_VERSION, SavedMapping};
 pub use saved_ipv6::{SAVED_MAPPING_IPV6_OCTETS, SavedMappingIpv6};

@@ -198,7 +198,7 @@ metrics! {
     SwitchNatExpiredMappingsTotal = Counter "quietwire_switch_nat_expired_mappings_total" ["nat"]
         "Expired mappings of NAT.";
     SwitchNatLostEventsTotal = Counter "quietwire_switch_nat_lost_events_total" ["nat"]
-        "Events of port blocks that are not in the log.";
+        "Events of NAT that are not in the log.";
     SwitchNatPacketsTotal = Counter "quietwire_switch_nat_packets_total" ["nat", "direction"]
         "Packets translated by NAT.";
     SwitchNatRefusedPacketsTotal = Counter "quietwire_switch_nat_refused_packets_total" ["nat", "reason"]

@@ -17,7 +17,7 @@ use super::kernel_filter::KernelFilterSetting;
 use super::later_ports::LaterPorts;
 use super::layer3::{InterfaceSetting, NeighbourSetting, RouteSetting, VrfSetting};
 use super::location::{Located, Location, read_text, wrong};
-use super::nat::NatSetting;
+use super::nat::{NatLogEvents, NatSetting};
 use super::rebalance::Rules;
 use super::rules::{Action, MalformedAction, RuleSetting, SetSetting};
 use super::settings::{
@@ -68,6 +68,7 @@ struct File {
     load_balancer: Option<Vec<Spanned<LoadBalancerSetting>>>,
     nat_log: Option<PathBuf>,
     nat_log_collector: Option<std::net::SocketAddr>,
+    nat_log_events: Option<NatLogEvents>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -240,5 +241,6 @@ fn parse(path: &Path, text: &str) -> Result<Settings, SwitchError> {
             .map(|list| located(list, "load-balancer", &location)),
         nat_log: file.nat_log,
         nat_log_collector: file.nat_log_collector,
+        nat_log_events: file.nat_log_events,
     })
 }

@@ -20,7 +20,7 @@ use super::connections::{self, ConnectionsSetting, ReplicationSetting};
 use super::later_ports::LaterPorts;
 use super::layer3::{self, Layer3Plan};
 use super::location::Location;
-use super::nat::{self, NatSetting};
+use super::nat::{self, NatLogEvents, NatSetting};
 use super::rebalance::Rules;
 use super::role_cpus::RoleCpus;
 use super::rules;
@@ -250,10 +250,12 @@ pub struct Plan {
     pub nats: Vec<NatSetting>,
     /// Load balancers.
     pub load_balancers: Vec<LoadBalancerSetting>,
-    /// File for the log of port blocks of NAT.
+    /// File for the log of NAT.
     pub nat_log: Option<PathBuf>,
     /// IPFIX collector of the same events.
     pub nat_log_collector: Option<std::net::SocketAddr>,
+    /// Kinds of events in the log.
+    pub nat_log_events: NatLogEvents,
 }
 
 impl Settings {
@@ -297,6 +299,7 @@ impl Settings {
         let threads = cpus.forwarding.iter().count();
         layer3.check_tracking(self.connections.is_some())?;
         nat::check_collector(self.nat_log.is_some(), self.nat_log_collector)?;
+        nat::check_log_events(self.nat_log.is_some(), self.nat_log_events.as_ref())?;
         let nats = nat::check(self.nats.as_deref().unwrap_or_default(), &layer3, threads)?;
         let tracking = self.connections.as_ref();
         connections::check_replication(self.replication.as_ref(), tracking.is_some())?;
@@ -333,6 +336,7 @@ impl Settings {
             load_balancers,
             nat_log: self.nat_log,
             nat_log_collector: self.nat_log_collector,
+            nat_log_events: self.nat_log_events.unwrap_or_default(),
         })
     }
 

@@ -15,7 +15,7 @@ use super::kernel_filter::KernelFilterSetting;
 use super::later_ports::LaterPorts;
 use super::layer3::{InterfaceSetting, NeighbourSetting, RouteSetting, VrfSetting};
 use super::location::{Located, Location};
-use super::nat::NatSetting;
+use super::nat::{NatLogEvents, NatSetting};
 use super::rebalance::Rules;
 use super::rules::{Action, MalformedAction, RuleSetting, SetSetting};
 use super::shared_list::SharedList;
@@ -168,10 +168,12 @@ pub struct Settings {
     pub nats: Option<Vec<Located<NatSetting>>>,
     /// Load balancers.
     pub load_balancers: Option<Vec<Located<LoadBalancerSetting>>>,
-    /// File for the log of port blocks of NAT. Default: no log.
+    /// File for the log of NAT. Default: no log.
     pub nat_log: Option<PathBuf>,
     /// Address of an IPFIX collector that gets the same events, over UDP. Requires `nat_log`. Default: none.
     pub nat_log_collector: Option<std::net::SocketAddr>,
+    /// Kinds of events in the log of NAT. Requires `nat_log`. Default: port blocks.
+    pub nat_log_events: Option<NatLogEvents>,
 }
 
 impl Settings {
@@ -217,6 +219,7 @@ impl Settings {
             load_balancers: self.load_balancers.or(other.load_balancers),
             nat_log: self.nat_log.or(other.nat_log),
             nat_log_collector: self.nat_log_collector.or(other.nat_log_collector),
+            nat_log_events: self.nat_log_events.or(other.nat_log_events),
         }
     }
 }

@@ -665,7 +665,7 @@ fn settings_that_require_a_restart_are_those_of_the_guide() {
     let plan = parse(FILE).unwrap().plan(&online()).unwrap();
     plan.check_changeable(&plan).unwrap();
     type Change = (&'static str, fn(&mut Plan));
-    let changes: [Change; 18] = [
+    let changes: [Change; 19] = [
         ("service-cpus", |plan| plan.service_cpus = CpuList::new()),
         ("control-cpus", |plan| plan.control_cpus = CpuList::new()),
         ("rx-ring-size", |plan| plan.rx_ring_size *= 2),
@@ -703,6 +703,9 @@ fn settings_that_require_a_restart_are_those_of_the_guide() {
         ("nat-log", |plan| plan.nat_log = Some("/var/log/nat".into())),
         ("nat-log-collector", |plan| {
             plan.nat_log_collector = Some(([127, 0, 0, 1], 4739).into());
+        }),
+        ("nat-log-events", |plan| {
+            plan.nat_log_events = serde_json::from_str("[\"limits\"]").unwrap();
         }),
     ];
     let names = changes.map(|(name, _)| format!("`{name}`")).join(", ");

@@ -11,7 +11,7 @@ use super::connections::{ConnectionsSetting, ReplicationSetting};
 use super::kernel_filter::KernelFilterSetting;
 use super::later_ports::LaterPorts;
 use super::layer3::{Attachment, InterfacePlan, InterfaceSetting, VRF_MAIN, VrfSetting};
-use super::nat::NatSetting;
+use super::nat::{NatLogEvents, NatSetting};
 use super::plan::{Group, Plan};
 use super::rebalance::Rules;
 use super::rules::{Action, MalformedAction, RuleSetting, SetSetting};
@@ -42,6 +42,8 @@ struct File<'plan> {
     nat_log: Option<&'plan std::path::Path>,
     #[serde(skip_serializing_if = "Option::is_none")]
     nat_log_collector: Option<std::net::SocketAddr>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    nat_log_events: Option<&'plan NatLogEvents>,
     #[serde(skip_serializing_if = "is_accept")]
     rule_default: Action,
     #[serde(skip_serializing_if = "is_drop")]
@@ -177,6 +179,7 @@ impl Plan {
             rebalance: self.rebalance,
             nat_log: self.nat_log.as_deref(),
             nat_log_collector: self.nat_log_collector,
+            nat_log_events: (!self.nat_log_events.is_default()).then_some(&self.nat_log_events),
             connections: self.connections.as_ref(),
             replication: self.replication.as_ref(),
             port: port.collect(),

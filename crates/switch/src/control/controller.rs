@@ -193,7 +193,7 @@ impl Controller {
     /// Ends the forwarding threads and closes the ports, once the stop flag is set. Returns the names of threads that do not end.
     pub(crate) fn end(mut self) -> Vec<String> {
         let left = self.engine.end_forwarding();
-        self.engine.write_nat_log();
+        self.engine.end_nat_log();
         self.denied_calls.log_all();
         left
     }

@@ -24,14 +24,15 @@ use crate::config::layer3::InterfacePlan;
 use crate::config::nat::{MappingSelection, MappingSetting, NatSetting, inside_of};
 use crate::error::SwitchError;
 use crate::forward::{
-    FamilyPass, Ipv6Ends, MappingFilter, Nat64Place, Nat66Place, NatBinding, NatIdentity,
-    NatInstance, NatQuery, NatStage, NatTables, NatTotals, Reply, WorkerCommand,
+    EventSink, FamilyPass, Ipv6Ends, MappingFilter, Nat64Place, Nat66Place, NatBinding,
+    NatIdentity, NatInstance, NatQuery, NatStage, NatTables, NatTotals, Reply, WorkerCommand,
 };
 use crate::layer3::{Nat64Addresses, RoutedInterface};
 use crate::report::{MappingReport, MappingsReport, NatReport};
 
-/// Events that wait for the log, of each instance.
+/// Events that wait for the log, of each instance and forwarding thread: without and with those of mappings.
 const EVENTS: usize = 4096;
+const EVENTS_OF_MAPPINGS: usize = 32_768;
 /// Mappings of a page, at most.
 const PAGE_MAX: usize = 16_384;
 /// Entries that the forwarding thread reads for one order, in a few tens of microseconds.
@@ -102,19 +103,47 @@ fn growth_of(place: &NatBinding, former: &NatIdentity) -> Result<PoolGrowth, Swi
 }
 
 impl Engine {
-    /// Sets the file for the log of port blocks. Events before were kept.
+    /// Sets the file for the log of NAT. Events before were kept.
     pub(crate) fn set_nat_log(&mut self, file: Option<std::fs::File>) {
         self.nat_log.set_file(file);
     }
 
-    /// Sets where events of port blocks are sent, beside the file.
+    /// Sets where events of NAT are sent, beside the file.
     pub(crate) fn set_nat_collector(&mut self, exporter: Option<crate::nat_log::Exporter>) {
         self.nat_log.set_exporter(exporter);
     }
 
-    /// Writes the events of port blocks that have arrived.
+    /// Writes events of NAT that have arrived.
     pub(crate) fn write_nat_log(&mut self) {
         self.nat_log.turn();
+    }
+
+    /// Writes all events of NAT that have arrived, once forwarding threads have ended.
+    pub(crate) fn end_nat_log(&mut self) {
+        self.nat_log.end();
+    }
+
+    /// Notes the VRF of an instance for the log.
+    fn note_vrf(&mut self, place: &NatBinding) {
+        let of_ipv6 = place.nat66.as_ref().map(|one| one.vrf);
+        let number = of_ipv6.unwrap_or(place.vrf);
+        let name = self.layer3.lock().vrf_name(number).to_owned();
+        self.nat_log.set_vrf(&place.identity.name, number, &name);
+    }
+
+    /// Creates the way of the events of an instance to the log, if there is a log.
+    fn event_sink(&mut self, name: &str, nat: &mut Nat) -> Option<EventSink> {
+        self.plan.nat_log.as_ref()?;
+        let kinds = self.plan.nat_log_events.kinds();
+        nat.allow_events(kinds);
+        let space = match kinds.mappings {
+            true => EVENTS_OF_MAPPINGS,
+            false => EVENTS,
+        };
+        let (sender, receiver) = RingBuffer::new(space);
+        self.nat_log.add(name, receiver);
+        let has_blocks = self.plan.nat_log_events.has_blocks();
+        Some(EventSink::new(sender, has_blocks))
     }
 
     pub(super) fn outside_of(&self, setting: &NatSetting) -> Option<&InterfacePlan> {
@@ -314,6 +343,9 @@ impl Engine {
                 without_space: 0,
             });
         }
+        for place in wanted {
+            self.note_vrf(place);
+        }
         let stage = (!wanted.is_empty()).then(|| Box::new(stage));
         let record = |forwarder: &mut Forwarder| forwarder.nat = wanted.to_vec();
         match self.send_and_record(cpu, WorkerCommand::Nat(stage), record)? {
@@ -356,17 +388,12 @@ impl Engine {
                 nat66.allow_changes();
             }
         }
-        let events = self.plan.nat_log.as_ref().map(|_| {
-            let (sender, receiver) = RingBuffer::new(EVENTS);
-            self.nat_log.add(name, receiver);
-            sender
-        });
+        let events = self.event_sink(name, &mut nat);
         Ok(NatTables {
             nat,
             nat64: nat64.map(Box::new),
             nat66: nat66.map(Box::new),
             events,
-            events_lost: 0,
         })
     }
 

@@ -4,7 +4,7 @@
 //! The control thread makes all memory. An order carries a complete set of instances; an instance with the identity of a former one
 //! continues with its tables.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::sync::Arc;
 
 use ipnet::IpNet;
@@ -14,14 +14,14 @@ use quietwire_packet::{
 };
 use quietwire_tables::changes::{Applied, ApplyError, Replicate};
 use quietwire_tables::nat::{
-    BlockEvent, Forward, MappingChange, MappingInfo, Nat, NatCounters, NatDrop, NatOutcome,
+    Forward, MappingChange, MappingInfo, Nat, NatCounters, NatDrop, NatEvent, NatOutcome,
     NatProtocol, NatSettings, PoolGrowth, ReplicateIpv6, SavedMappingIpv6, is_client_number,
 };
 use quietwire_tables::nat64::{Nat64, Nat64Settings};
 use quietwire_tables::nat66::{Nat66, Nat66Settings};
 use quietwire_tables::share::Share;
-use rtrb::Producer;
 
+use super::nat_events::{EventSink, Ipv6Ends, ipv6_ends};
 use super::replicated::Replicated;
 
 /// Entries of each table that are checked for expiry per burst, and when the thread gets an order without effect, which is every other
@@ -34,18 +34,6 @@ const COPY_MAX: usize = 2048;
 /// Offset of the protocol in an IPv4 header.
 const PROTOCOL_AT: usize = 9;
 const ICMP: u8 = 1;
-
-/// A block event with its time, in ticks of the time stamp counter, and the IPv6 addresses in it.
-pub(crate) type StampedEvent = (u64, BlockEvent, Ipv6Ends);
-
-/// IPv6 addresses that addresses of NAT stand for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Ipv6Ends {
-    /// The inside host, of NAT64 and NAT66.
-    pub(crate) host: Option<Ipv6Addr>,
-    /// The external address, of NAT66.
-    pub(crate) external: Option<Ipv6Addr>,
-}
 
 /// Identity of an instance over changes: its name, and its settings without static forwards.
 #[derive(Debug, PartialEq, Eq)]
@@ -87,9 +75,7 @@ pub(crate) struct NatTables {
     pub(crate) nat64: Option<Box<Nat64>>,
     pub(crate) nat66: Option<Box<Nat66>>,
     /// To the log, if there is one.
-    pub(crate) events: Option<Producer<StampedEvent>>,
-    /// Events that did not fit into the ring to the log.
-    pub(crate) events_lost: u64,
+    pub(crate) events: Option<EventSink>,
 }
 
 /// Place of an instance in the router.
@@ -381,25 +367,6 @@ pub(super) fn sent(outcome: NatOutcome) -> Result<(), NatDrop> {
     }
 }
 
-/// Returns the IPv6 addresses that the addresses of a mapping stand for.
-fn ipv6_ends(
-    nat64: Option<&Nat64>,
-    nat66: Option<&Nat66>,
-    internal: Ipv4Addr,
-    external: Ipv4Addr,
-) -> Ipv6Ends {
-    if let Some(nat66) = nat66 {
-        return Ipv6Ends {
-            host: nat66.host(internal),
-            external: nat66.external(external),
-        };
-    }
-    Ipv6Ends {
-        host: nat64.and_then(|nat64| nat64.client(internal)),
-        external: None,
-    }
-}
-
 impl NatTables {
     /// Returns the memory of the tables, octets.
     fn octets(&self) -> usize {
@@ -417,12 +384,12 @@ impl NatTables {
         ipv6_ends(nat64, nat66, internal, external)
     }
 
-    /// Notes a block event for NAT64 and NAT66. Returns the IPv6 addresses in it.
-    fn note(&mut self, event: &BlockEvent) -> Ipv6Ends {
+    /// Notes an event for NAT64 and NAT66. Returns the IPv6 addresses in it.
+    fn note(&mut self, event: &NatEvent) -> Ipv6Ends {
         if let Some(nat66) = &mut self.nat66 {
             return Ipv6Ends {
                 host: nat66.note(&mut self.nat, event),
-                external: nat66.external(event.external),
+                external: event.external().and_then(|one| nat66.external(one)),
             };
         }
         let nat64 = self.nat64.as_mut();
@@ -440,7 +407,7 @@ impl NatTables {
         }
     }
 
-    /// Passes block events on to the log.
+    /// Passes events on to the log.
     #[inline(always)]
     pub(super) fn pass_events(&mut self) {
         if self.nat.has_events() {
@@ -462,14 +429,20 @@ impl NatTables {
     #[cold]
     fn pass_some_events(&mut self) {
         let now = cycles::now();
+        self.report_loss();
         // The queue of events never grows.
         while let Some(event) = self.nat.take_event() {
             let ends = self.note(&event);
-            if let Some(events) = &mut self.events
-                && events.push((now, event, ends)).is_err()
-            {
-                self.events_lost = self.events_lost.saturating_add(1);
+            if let Some(events) = &mut self.events {
+                events.push(now, event, ends);
             }
+        }
+    }
+
+    /// Passes the number of lost events on to the log, if some were lost since the last time.
+    fn report_loss(&mut self) {
+        if let Some(events) = &mut self.events {
+            events.report_loss(cycles::now(), self.nat.events_lost());
         }
     }
 }
@@ -551,7 +524,7 @@ impl NatStage {
         self.instances.iter().map(|one| one.without_space).sum()
     }
 
-    /// Removes some expired mappings, and passes block events on.
+    /// Removes some expired mappings, and passes events on.
     #[inline(always)]
     pub(super) fn end_burst(&mut self, now_s: u32) {
         self.expire(now_s, EXPIRY_STEPS);
@@ -560,6 +533,11 @@ impl NatStage {
     /// Removes more expired mappings, for an order without effect.
     pub(super) fn rest(&mut self, now_s: u32) {
         self.expire(now_s, EXPIRY_STEPS_OF_ORDER);
+        for instance in &mut self.instances {
+            if let Some(tables) = &mut instance.tables {
+                tables.report_loss();
+            }
+        }
     }
 
     #[inline(always)]
@@ -830,7 +808,7 @@ impl NatStage {
             hosts: tables.nat.hosts() as u64,
             octets: tables.octets() as u64,
             counters: tables.nat.counters(),
-            events_lost: tables.events_lost,
+            events_lost: tables.events.as_ref().map_or(0, EventSink::lost),
         });
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Events of port blocks for an IPFIX collector (RFC 7011; RFC 8158).
+//! Events of NAT for an IPFIX collector (RFC 7011; RFC 8158).
 //!
 //! Each message has its template, so that a collector that starts later, and one that loses messages, can read the next one. Messages go over
 //! UDP, and fit into the smallest path MTU that RFC 7011, section 10.3.3, allows to assume.
@@ -9,58 +9,319 @@ use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::OwnedFd;
 
-/// Version, set IDs and template IDs (RFC 7011, sections 3.1, 3.3.2 and 3.4.1).
+use quietwire_tables::nat::{NatLimit, NatProtocol};
+
+use super::record::{Record, RecordKind};
+
+/// Version and set IDs (RFC 7011, sections 3.1 and 3.3.2).
 const VERSION: u16 = 10;
 const TEMPLATE_SET: u16 = 2;
-/// Templates of IPv4 hosts, of IPv6 hosts behind IPv4 addresses (NAT64), and of those behind IPv6 addresses (NAT66).
-const TEMPLATE: u16 = 256;
-const TEMPLATE_NAT64: u16 = 257;
-const TEMPLATE_NAT66: u16 = 258;
+const OPTIONS_TEMPLATE_SET: u16 = 3;
+/// Length of a message header, octets.
+const MESSAGE_HEADER: usize = 16;
 /// Length of a field of variable length (RFC 7011, section 7).
 const VARIABLE: u16 = 0xffff;
-/// Longest name with a length of one octet.
+/// Maximum length of a name of an instance and of a VRF, octets. The first one has a length of one octet.
 const NAME_MAX: usize = 254;
-/// Number of information elements of a record.
-const FIELD_COUNT: u16 = 7;
-/// Information elements and their lengths (IANA, IP Flow Information Export Entities): observationTimeMilliseconds, natEvent,
-/// sourceIPv4Address, postNATSourceIPv4Address, portRangeStart, portRangeEnd, natPoolName.
-const FIELDS: [(u16, u16); FIELD_COUNT as usize] = [
-    (323, 8),
-    (230, 1),
-    HOST,
-    EXTERNAL,
-    (361, 2),
-    (362, 2),
-    (284, VARIABLE),
-];
-/// Fields of the host: sourceIPv4Address, and in other templates sourceIPv6Address.
-const HOST: (u16, u16) = (8, 4);
-const HOST_IPV6: (u16, u16) = (27, 16);
-/// Fields of the external address: postNATSourceIPv4Address, and in the template of NAT66 postNATSourceIPv6Address.
-const EXTERNAL: (u16, u16) = (225, 4);
-const EXTERNAL_IPV6: (u16, u16) = (281, 16);
-/// Values of natEvent (RFC 8158; IANA, NAT Event Type): port block allocation and de-allocation.
-const ALLOCATED: u8 = 16;
-const DEALLOCATED: u8 = 17;
+const VRF_NAME_MAX: usize = 63;
 /// Packets of 512 octets without the headers of IPv6 and UDP.
 const MESSAGE_MAX: usize = 512 - 40 - 8;
 /// Offsets in a message.
 const LENGTH_AT: usize = 2;
 const EXPORT_TIME_AT: usize = 4;
 const SEQUENCE_AT: usize = 8;
-const DATA_SET_AT: usize = 16 + 8 + FIELDS.len() * 4;
 
-/// An event of a port block.
+/// Information elements and their lengths (IANA, IP Flow Information Export Entities): observationTimeMilliseconds, natEvent,
+/// protocolIdentifier, sourceTransportPort, postNAPTSourceTransportPort, portRangeStart, portRangeEnd.
+const TIME: (u16, u16) = (323, 8);
+const EVENT: (u16, u16) = (230, 1);
+const PROTOCOL: (u16, u16) = (4, 1);
+const PORT: (u16, u16) = (7, 2);
+const EXTERNAL_PORT: (u16, u16) = (227, 2);
+const FIRST_PORT: (u16, u16) = (361, 2);
+const LAST_PORT: (u16, u16) = (362, 2);
+/// ingressVRFID, VRFname, natPoolName.
+const VRF: (u16, u16) = (234, 4);
+const VRF_NAME: (u16, u16) = (236, VARIABLE);
+const NAME: (u16, u16) = (284, VARIABLE);
+/// sourceIPv4Address, sourceIPv6Address, postNATSourceIPv4Address, postNATSourceIPv6Address.
+const HOST: (u16, u16) = (8, 4);
+const HOST_IPV6: (u16, u16) = (27, 16);
+const EXTERNAL: (u16, u16) = (225, 4);
+const EXTERNAL_IPV6: (u16, u16) = (281, 16);
+/// natQuotaExceededEvent, maxBIBEntries, maxEntriesPerUser, maxSubscribers.
+const QUOTA: (u16, u16) = (466, 4);
+const MAPPINGS_MAX: (u16, u16) = (472, 4);
+const PORTS_MAX: (u16, u16) = (473, 4);
+const HOSTS_MAX: (u16, u16) = (474, 4);
+/// notSentFlowTotalCount.
+const NOT_SENT: (u16, u16) = (166, 8);
+
+/// Values of natEvent (RFC 8158, section 4.3; IANA, NAT Event Type), each with that of the end of the same: NAT44 BIB, NAT64 BIB, and port
+/// block allocation. There are none for NAT66, so its mappings have those of any translation.
+const NAT66: (u8, u8) = (1, 2);
+const NAT44_BIB: (u8, u8) = (8, 9);
+const NAT64_BIB: (u8, u8) = (10, 11);
+const BLOCK: (u8, u8) = (16, 17);
+const ADDRESSES_EXHAUSTED: u8 = 3;
+const PORTS_EXHAUSTED: u8 = 12;
+const QUOTA_EXCEEDED: u8 = 13;
+/// Values of natQuotaExceededEvent (IANA, NAT Quota Exceeded Event): maximum BIB entries, entries of a user, active hosts.
+const QUOTA_MAPPINGS: u32 = 2;
+const QUOTA_PORTS: u32 = 3;
+const QUOTA_HOSTS: u32 = 4;
+/// Protocol of ICMPv6 (IANA).
+const ICMPV6: u8 = 58;
+
+/// A template (RFC 7011, section 3.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Record<'a> {
-    /// Unix time, milliseconds.
-    pub(super) time_ms: u64,
-    pub(super) is_assigned: bool,
-    pub(super) host: IpAddr,
-    pub(super) external: IpAddr,
-    pub(super) ports: (u16, u16),
-    /// Name of the instance of NAT.
-    pub(super) nat: &'a str,
+struct Template {
+    id: u16,
+    /// Information elements and their lengths.
+    fields: &'static [(u16, u16)],
+    /// Number of fields in front that are the scope of an options template; 0 for other templates.
+    scope: u16,
+}
+
+const fn template(id: u16, fields: &'static [(u16, u16)]) -> Template {
+    let scope = 0;
+    Template { id, fields, scope }
+}
+
+/// Port blocks of IPv4 hosts, of IPv6 hosts behind IPv4 addresses (NAT64), and of those behind IPv6 addresses (NAT66).
+const BLOCK_NAT44: Template = template(
+    256,
+    &[TIME, EVENT, HOST, EXTERNAL, FIRST_PORT, LAST_PORT, NAME],
+);
+const BLOCK_NAT64: Template = template(
+    257,
+    &[
+        TIME, EVENT, HOST_IPV6, EXTERNAL, FIRST_PORT, LAST_PORT, NAME,
+    ],
+);
+const BLOCK_NAT66: Template = template(
+    258,
+    &[
+        TIME,
+        EVENT,
+        HOST_IPV6,
+        EXTERNAL_IPV6,
+        FIRST_PORT,
+        LAST_PORT,
+        NAME,
+    ],
+);
+/// Mappings of the same.
+const MAPPING_NAT44: Template = template(
+    259,
+    &[
+        TIME,
+        EVENT,
+        HOST,
+        EXTERNAL,
+        PROTOCOL,
+        PORT,
+        EXTERNAL_PORT,
+        VRF,
+        VRF_NAME,
+        NAME,
+    ],
+);
+const MAPPING_NAT64: Template = template(
+    260,
+    &[
+        TIME,
+        EVENT,
+        HOST_IPV6,
+        EXTERNAL,
+        PROTOCOL,
+        PORT,
+        EXTERNAL_PORT,
+        VRF,
+        VRF_NAME,
+        NAME,
+    ],
+);
+const MAPPING_NAT66: Template = template(
+    261,
+    &[
+        TIME,
+        EVENT,
+        HOST_IPV6,
+        EXTERNAL_IPV6,
+        PROTOCOL,
+        PORT,
+        EXTERNAL_PORT,
+        VRF,
+        VRF_NAME,
+        NAME,
+    ],
+);
+/// Exhausted addresses, exhausted ports of an IPv4 address and of an IPv6 address.
+const NO_ADDRESSES: Template = template(262, &[TIME, EVENT, NAME]);
+const NO_PORTS: Template = template(263, &[TIME, EVENT, EXTERNAL, PROTOCOL, NAME]);
+const NO_PORTS_IPV6: Template = template(264, &[TIME, EVENT, EXTERNAL_IPV6, PROTOCOL, NAME]);
+/// Exceeded quotas: mappings, hosts, ports of an IPv4 host and of an IPv6 host.
+const FULL_MAPPINGS: Template = template(265, &[TIME, EVENT, QUOTA, MAPPINGS_MAX, NAME]);
+const FULL_HOSTS: Template = template(266, &[TIME, EVENT, QUOTA, HOSTS_MAX, NAME]);
+const FULL_HOST: Template = template(267, &[TIME, EVENT, QUOTA, PORTS_MAX, HOST, NAME]);
+const FULL_HOST_IPV6: Template = template(268, &[TIME, EVENT, QUOTA, PORTS_MAX, HOST_IPV6, NAME]);
+/// Lost events (RFC 7011, section 4.3).
+const LOSS: Template = Template {
+    id: 269,
+    fields: &[NAME, TIME, NOT_SENT],
+    scope: 1,
+};
+
+/// The octets of a record.
+#[derive(Debug, Default)]
+struct Encoded {
+    octets: Vec<u8>,
+}
+
+impl Encoded {
+    fn put<const N: usize>(&mut self, field: [u8; N]) {
+        self.octets.extend(field);
+    }
+
+    fn put_address(&mut self, address: IpAddr) {
+        match address {
+            IpAddr::V4(address) => self.put(address.octets()),
+            IpAddr::V6(address) => self.put(address.octets()),
+        }
+    }
+
+    fn put_name(&mut self, name: &str, octets_max: usize) {
+        let name = shortened(name, octets_max);
+        self.put([u8::try_from(name.len()).unwrap_or(0)]);
+        self.octets.extend(name.as_bytes());
+    }
+
+    /// Replaces the octets by those of a record. Returns its template.
+    fn encode(&mut self, record: &Record<'_>) -> Template {
+        self.octets.clear();
+        if let RecordKind::Lost { total, .. } = record.kind {
+            self.put_name(record.nat, NAME_MAX);
+            self.put(record.time_ms.to_be_bytes());
+            self.put(total.to_be_bytes());
+            return LOSS;
+        }
+        self.put(record.time_ms.to_be_bytes());
+        let template = match record.kind {
+            RecordKind::Block {
+                is_assigned,
+                host,
+                external,
+                ports,
+            } => {
+                self.put([if is_assigned { BLOCK.0 } else { BLOCK.1 }]);
+                self.put_address(host);
+                self.put_address(external);
+                self.put(ports.0.to_be_bytes());
+                self.put(ports.1.to_be_bytes());
+                of_addresses(host, external, [BLOCK_NAT44, BLOCK_NAT64, BLOCK_NAT66])
+            }
+            RecordKind::Mapping { .. } => self.encode_mapping(record),
+            RecordKind::Limit { .. } => self.encode_limit(record),
+            // Above.
+            RecordKind::Lost { .. } => LOSS,
+        };
+        self.put_name(record.nat, NAME_MAX);
+        template
+    }
+
+    /// Adds the octets of a mapping behind its time.
+    fn encode_mapping(&mut self, record: &Record<'_>) -> Template {
+        let RecordKind::Mapping {
+            is_created,
+            protocol,
+            internal,
+            external,
+        } = record.kind
+        else {
+            return LOSS;
+        };
+        let (host, outside) = (internal.ip(), external.ip());
+        let events = of_addresses(host, outside, [NAT44_BIB, NAT64_BIB, NAT66]);
+        self.put([if is_created { events.0 } else { events.1 }]);
+        self.put_address(host);
+        self.put_address(outside);
+        self.put([number_of(protocol, host)]);
+        self.put(internal.port().to_be_bytes());
+        self.put(external.port().to_be_bytes());
+        self.put(u32::from(record.vrf.number).to_be_bytes());
+        self.put_name(&record.vrf.name, VRF_NAME_MAX);
+        of_addresses(host, outside, [MAPPING_NAT44, MAPPING_NAT64, MAPPING_NAT66])
+    }
+
+    /// Adds the octets of a limit behind its time.
+    fn encode_limit(&mut self, record: &Record<'_>) -> Template {
+        let RecordKind::Limit {
+            limit,
+            protocol,
+            host,
+            external,
+            maximum,
+        } = record.kind
+        else {
+            return LOSS;
+        };
+        match limit {
+            NatLimit::Addresses => {
+                self.put([ADDRESSES_EXHAUSTED]);
+                NO_ADDRESSES
+            }
+            NatLimit::Ports => {
+                let external = external.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+                self.put([PORTS_EXHAUSTED]);
+                self.put_address(external);
+                self.put([protocol.map_or(0, |one| number_of(one, external))]);
+                match external {
+                    IpAddr::V4(_) => NO_PORTS,
+                    IpAddr::V6(_) => NO_PORTS_IPV6,
+                }
+            }
+            NatLimit::Mappings => self.encode_quota(QUOTA_MAPPINGS, maximum, FULL_MAPPINGS),
+            NatLimit::Hosts => self.encode_quota(QUOTA_HOSTS, maximum, FULL_HOSTS),
+            NatLimit::HostBlocks => {
+                let host = host.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+                let template = match host {
+                    IpAddr::V4(_) => FULL_HOST,
+                    IpAddr::V6(_) => FULL_HOST_IPV6,
+                };
+                self.encode_quota(QUOTA_PORTS, maximum, template);
+                self.put_address(host);
+                template
+            }
+        }
+    }
+
+    /// Adds the octets of an exceeded quota behind its time. Returns the template.
+    fn encode_quota(&mut self, quota: u32, maximum: Option<u32>, template: Template) -> Template {
+        self.put([QUOTA_EXCEEDED]);
+        self.put(quota.to_be_bytes());
+        self.put(maximum.unwrap_or(0).to_be_bytes());
+        template
+    }
+}
+
+/// Returns that of NAT44, NAT64 and NAT66 which is of these addresses.
+fn of_addresses<T>(host: IpAddr, external: IpAddr, [nat44, nat64, nat66]: [T; 3]) -> T {
+    match (host, external) {
+        (IpAddr::V4(_), _) => nat44,
+        (IpAddr::V6(_), IpAddr::V4(_)) => nat64,
+        (IpAddr::V6(_), IpAddr::V6(_)) => nat66,
+    }
+}
+
+/// Returns the number of a protocol in packets of this address (IANA, Protocol Numbers).
+const fn number_of(protocol: NatProtocol, address: IpAddr) -> u8 {
+    match protocol {
+        NatProtocol::Tcp => 6,
+        NatProtocol::Udp => 17,
+        NatProtocol::Icmp if address.is_ipv6() => ICMPV6,
+        NatProtocol::Icmp => 1,
+    }
 }
 
 /// A message under construction.
@@ -69,7 +330,11 @@ struct Message {
     octets: Vec<u8>,
     records: u32,
     /// Template of all of its records.
-    template: u16,
+    template: Template,
+    /// Offset of the data set.
+    data_at: usize,
+    /// The record that is added.
+    encoded: Encoded,
 }
 
 /// Sends events to a collector.
@@ -81,13 +346,17 @@ pub(crate) struct Exporter {
     sequence: u32,
 }
 
-/// Returns a name, truncated to the maximum length.
-fn shortened(name: &str) -> &str {
-    let mut end = name.len().min(NAME_MAX);
+/// Returns a name, truncated to a maximum length in octets.
+fn shortened(name: &str, octets_max: usize) -> &str {
+    let mut end = name.len().min(octets_max);
     while !name.is_char_boundary(end) {
         end = end.saturating_sub(1);
     }
     name.get(..end).unwrap_or_default()
+}
+
+fn length_of(octets: usize) -> [u8; 2] {
+    u16::try_from(octets).unwrap_or(u16::MAX).to_be_bytes()
 }
 
 impl Message {
@@ -95,7 +364,9 @@ impl Message {
         let mut message = Self {
             octets: Vec::with_capacity(MESSAGE_MAX),
             records: 0,
-            template: TEMPLATE,
+            template: BLOCK_NAT44,
+            data_at: 0,
+            encoded: Encoded::default(),
         };
         message.begin();
         message
@@ -103,31 +374,32 @@ impl Message {
 
     /// Begins a message without records: header, template set, header of the data set. Lengths, time and sequence follow at the end.
     fn begin(&mut self) {
+        let Template { id, fields, scope } = self.template;
         self.records = 0;
         self.octets.clear();
         self.put(VERSION);
         // Length, time, sequence and observation domain 0.
         self.octets.extend([0; 14]);
-        self.put(TEMPLATE_SET);
-        self.put(8 + 4 * FIELD_COUNT);
-        let template = self.template;
-        let (host, external) = match template {
-            TEMPLATE_NAT66 => (HOST_IPV6, EXTERNAL_IPV6),
-            TEMPLATE_NAT64 => (HOST_IPV6, EXTERNAL),
-            _ => (HOST, EXTERNAL),
+        let set = match scope {
+            0 => TEMPLATE_SET,
+            _ => OPTIONS_TEMPLATE_SET,
         };
-        self.put(template);
-        self.put(FIELD_COUNT);
-        for field in FIELDS {
-            let (element, length) = match field {
-                HOST => host,
-                EXTERNAL => external,
-                field => field,
-            };
-            self.put(element);
-            self.put(length);
+        self.put(set);
+        // The length follows.
+        self.put(0);
+        self.put(id);
+        self.put(u16::try_from(fields.len()).unwrap_or(u16::MAX));
+        if scope > 0 {
+            self.put(scope);
         }
-        self.put(template);
+        for (element, length) in fields {
+            self.put(*element);
+            self.put(*length);
+        }
+        self.data_at = self.octets.len();
+        let length = self.data_at.saturating_sub(MESSAGE_HEADER);
+        self.set(MESSAGE_HEADER + LENGTH_AT, length_of(length));
+        self.put(id);
         self.put(0);
     }
 
@@ -135,13 +407,9 @@ impl Message {
         self.octets.extend(number.to_be_bytes());
     }
 
-    /// Adds a record. Returns false if the message has no space for it, or records of the other template.
+    /// Adds a record. Returns false if the message has no space for it, or records of another template.
     fn add(&mut self, record: &Record<'_>) -> bool {
-        let template = match (record.host, record.external) {
-            (IpAddr::V4(_), _) => TEMPLATE,
-            (IpAddr::V6(_), IpAddr::V4(_)) => TEMPLATE_NAT64,
-            (IpAddr::V6(_), IpAddr::V6(_)) => TEMPLATE_NAT66,
-        };
+        let template = self.encoded.encode(record);
         if template != self.template {
             if self.records > 0 {
                 return false;
@@ -149,31 +417,11 @@ impl Message {
             self.template = template;
             self.begin();
         }
-        let name = shortened(record.nat);
-        let length = |address: IpAddr| if address.is_ipv6() { 16_usize } else { 4 };
-        let addresses = length(record.host).saturating_add(length(record.external));
-        // Time, event, two ports, and the length of the name.
-        let size = addresses.saturating_add(name.len());
-        let size = size.saturating_add(8 + 1 + 2 + 2 + 1);
+        let size = self.encoded.octets.len();
         if self.records > 0 && self.octets.len().saturating_add(size) > MESSAGE_MAX {
             return false;
         }
-        self.octets.extend(record.time_ms.to_be_bytes());
-        self.octets.push(if record.is_assigned {
-            ALLOCATED
-        } else {
-            DEALLOCATED
-        });
-        for address in [record.host, record.external] {
-            match address {
-                IpAddr::V4(address) => self.octets.extend(address.octets()),
-                IpAddr::V6(address) => self.octets.extend(address.octets()),
-            }
-        }
-        self.put(record.ports.0);
-        self.put(record.ports.1);
-        self.octets.push(u8::try_from(name.len()).unwrap_or(0));
-        self.octets.extend(name.as_bytes());
+        self.octets.extend_from_slice(&self.encoded.octets);
         self.records = self.records.saturating_add(1);
         true
     }
@@ -187,12 +435,12 @@ impl Message {
 
     /// Completes the message.
     fn end(&mut self, export_time_s: u32, sequence: u32) -> &[u8] {
-        let length = |octets: usize| u16::try_from(octets).unwrap_or(u16::MAX).to_be_bytes();
         let total = self.octets.len();
-        self.set(LENGTH_AT, length(total));
+        self.set(LENGTH_AT, length_of(total));
         self.set(EXPORT_TIME_AT, export_time_s.to_be_bytes());
         self.set(SEQUENCE_AT, sequence.to_be_bytes());
-        self.set(DATA_SET_AT + 2, length(total.saturating_sub(DATA_SET_AT)));
+        let length_at = self.data_at.saturating_add(LENGTH_AT);
+        self.set(length_at, length_of(total.saturating_sub(self.data_at)));
         &self.octets
     }
 }
@@ -256,19 +504,45 @@ impl Exporter {
 #[cfg(test)]
 mod tests {
     use std::net::UdpSocket;
+    use std::sync::LazyLock;
     use std::time::Duration;
 
+    use super::super::record::Vrf;
     use super::*;
 
-    fn record(nat: &str, first: u16) -> Record<'_> {
+    const CLIENT: [u8; 16] = [0x20, 1, 0xd, 0xb8, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 5];
+    const OUTSIDE: [u8; 16] = [0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
+    const TIME_MS: u64 = 0x0102_0304_0506_0708;
+
+    fn vrf() -> &'static Vrf {
+        static TENANT: LazyLock<Vrf> = LazyLock::new(|| Vrf {
+            number: 3,
+            name: "tenant".to_owned(),
+        });
+        &TENANT
+    }
+
+    fn record_of(nat: &str, kind: RecordKind) -> Record<'_> {
         Record {
-            time_ms: 0x0102_0304_0506_0708,
-            is_assigned: first == 1024,
-            host: [10, 0, 0, 5].into(),
-            external: [198, 51, 100, 1].into(),
-            ports: (first, first + 511),
+            time_ms: TIME_MS,
             nat,
+            vrf: vrf(),
+            kind,
         }
+    }
+
+    fn block(nat: &str, first: u16, host: IpAddr, external: IpAddr) -> Record<'_> {
+        let kind = RecordKind::Block {
+            is_assigned: first == 1024,
+            host,
+            external,
+            ports: (first, first + 511),
+        };
+        record_of(nat, kind)
+    }
+
+    fn record(nat: &str, first: u16) -> Record<'_> {
+        block(nat, first, [10, 0, 0, 5].into(), [198, 51, 100, 1].into())
     }
 
     /// Reads the records of a message by its template: number, length and octets of each field.
@@ -276,12 +550,18 @@ mod tests {
         let number = |at: usize| u16::from_be_bytes([message[at], message[at + 1]]);
         assert_eq!(number(0), 10);
         assert_eq!(usize::from(number(2)), message.len());
-        assert_eq!(number(16), 2);
+        // An options template has the number of its scope fields too.
+        let first = match number(16) {
+            2 => 24,
+            3 => 26,
+            set => panic!("set {set}"),
+        };
         let template = number(20);
         let data = 16 + usize::from(number(18));
         let fields: Vec<(u16, u16)> = (0..usize::from(number(22)))
-            .map(|field| (number(24 + 4 * field), number(26 + 4 * field)))
+            .map(|field| (number(first + 4 * field), number(first + 2 + 4 * field)))
             .collect();
+        assert_eq!(data, first + 4 * fields.len());
         assert_eq!(
             (number(data), data + usize::from(number(data + 2))),
             (template, message.len())
@@ -333,10 +613,7 @@ mod tests {
     #[test]
     fn clients_have_a_template_with_ipv6_addresses() {
         let mut message = Message::new();
-        let client = Record {
-            host: [0x20, 1, 0xd, 0xb8, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 5].into(),
-            ..record("internet", 1024)
-        };
+        let client = block("internet", 1024, CLIENT.into(), [198, 51, 100, 1].into());
         assert!(message.add(&client) && message.add(&client));
         // One message has one template.
         assert!(!message.add(&record("internet", 1024)));
@@ -344,8 +621,7 @@ mod tests {
         assert_eq!(octets[20..22], [1, 1]);
         let records = read(&octets);
         assert_eq!((records.len(), records[1].len()), (2, 7));
-        let host = vec![0x20, 1, 0xd, 0xb8, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 5];
-        assert_eq!(records[1][2], (27, host));
+        assert_eq!(records[1][2], (27, CLIENT.to_vec()));
         message.begin();
         assert!(message.add(&record("internet", 1024)));
         let octets = message.end(0, 0).to_vec();
@@ -356,29 +632,153 @@ mod tests {
     #[test]
     fn hosts_behind_ipv6_addresses_have_a_template_of_their_own() {
         let mut message = Message::new();
-        let client = Record {
-            host: [0x20, 1, 0xd, 0xb8, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 5].into(),
-            ..record("internet", 1024)
-        };
-        let external = [0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
-        let host = Record {
-            external: external.into(),
-            ..client
-        };
+        let client = block("internet", 1024, CLIENT.into(), [198, 51, 100, 1].into());
+        let host = block("internet", 1024, CLIENT.into(), OUTSIDE.into());
         assert!(message.add(&host) && message.add(&host) && !message.add(&client));
         let octets = message.end(0, 0).to_vec();
         assert_eq!(octets[20..22], [1, 2]);
         let records = read(&octets);
         assert_eq!((records.len(), records[1].len()), (2, 7));
         assert_eq!(records[1][2].0, 27);
-        assert_eq!(records[1][3], (281, external.to_vec()));
+        assert_eq!(records[1][3], (281, OUTSIDE.to_vec()));
+    }
+
+    /// Returns the template and the fields of the only record of a message.
+    fn message_of(kind: RecordKind) -> (u16, Vec<(u16, Vec<u8>)>) {
+        let mut message = Message::new();
+        assert!(message.add(&record_of("internet", kind)));
+        let octets = message.end(0, 0);
+        let template = u16::from_be_bytes([octets[20], octets[21]]);
+        let mut records = read(octets);
+        assert_eq!(records.len(), 1);
+        (template, records.remove(0))
+    }
+
+    fn mapping(
+        protocol: NatProtocol,
+        is_created: bool,
+        host: IpAddr,
+        external: IpAddr,
+    ) -> RecordKind {
+        RecordKind::Mapping {
+            is_created,
+            protocol,
+            internal: SocketAddr::new(host, 0x0fa0),
+            external: SocketAddr::new(external, 0x0406),
+        }
+    }
+
+    #[test]
+    fn mappings_have_the_events_of_the_rfc_and_their_endpoints() {
+        let (host, external): ([u8; 4], [u8; 4]) = ([10, 0, 0, 5], [198, 51, 100, 1]);
+        let of_nat44 = |protocol, is_created| {
+            message_of(mapping(protocol, is_created, host.into(), external.into()))
+        };
+        let expected = |event: u8, host: (u16, &[u8]), external: (u16, &[u8]), protocol: u8| {
+            vec![
+                (323, TIME_MS.to_be_bytes().to_vec()),
+                (230, vec![event]),
+                (host.0, host.1.to_vec()),
+                (external.0, external.1.to_vec()),
+                (4, vec![protocol]),
+                (7, vec![0x0f, 0xa0]),
+                (227, vec![4, 6]),
+                (234, vec![0, 0, 0, 3]),
+                (236, b"tenant".to_vec()),
+                (284, b"internet".to_vec()),
+            ]
+        };
+        let ends = ((8, &host[..]), (225, &external[..]));
+        let number = |protocol| match protocol {
+            NatProtocol::Tcp => 6,
+            NatProtocol::Udp => 17,
+            NatProtocol::Icmp => 1,
+        };
+        for protocol in NatProtocol::ALL {
+            let protocol_number = number(protocol);
+            let created = expected(8, ends.0, ends.1, protocol_number);
+            assert_eq!(of_nat44(protocol, true), (259, created));
+            let deleted = expected(9, ends.0, ends.1, protocol_number);
+            assert_eq!(of_nat44(protocol, false), (259, deleted));
+        }
+        for (is_created, of_nat64, of_nat66) in [(true, 10, 1), (false, 11, 2)] {
+            let icmp = |external| mapping(NatProtocol::Icmp, is_created, CLIENT.into(), external);
+            let host = (27, &CLIENT[..]);
+            let nat64 = expected(of_nat64, host, ends.1, 58);
+            assert_eq!(message_of(icmp(external.into())), (260, nat64));
+            let nat66 = expected(of_nat66, host, (281, &OUTSIDE[..]), 58);
+            assert_eq!(message_of(icmp(OUTSIDE.into())), (261, nat66));
+        }
+    }
+
+    #[test]
+    fn limits_have_the_events_of_the_rfc() {
+        let limit = |limit: NatLimit, host: Option<IpAddr>, external: Option<IpAddr>| {
+            let protocol = (limit == NatLimit::Ports).then_some(NatProtocol::Udp);
+            let maximum = Some(0x0a0b);
+            let (template, fields) = message_of(RecordKind::Limit {
+                limit,
+                protocol,
+                host,
+                external,
+                maximum,
+            });
+            assert_eq!(fields[0].0, 323);
+            assert_eq!(fields.last().unwrap(), &(284, b"internet".to_vec()));
+            (template, fields[1..fields.len() - 1].to_vec())
+        };
+        let quota = |number: u8, element: u16| {
+            vec![
+                (230, vec![13]),
+                (466, vec![0, 0, 0, number]),
+                (element, vec![0, 0, 0x0a, 0x0b]),
+            ]
+        };
+        assert_eq!(
+            limit(NatLimit::Addresses, None, None),
+            (262, vec![(230, vec![3])])
+        );
+        let external: [u8; 4] = [198, 51, 100, 1];
+        let ports = vec![(230, vec![12]), (225, external.to_vec()), (4, vec![17])];
+        assert_eq!(
+            limit(NatLimit::Ports, None, Some(external.into())),
+            (263, ports)
+        );
+        let ports = vec![(230, vec![12]), (281, OUTSIDE.to_vec()), (4, vec![17])];
+        assert_eq!(
+            limit(NatLimit::Ports, None, Some(OUTSIDE.into())),
+            (264, ports)
+        );
+        assert_eq!(limit(NatLimit::Mappings, None, None), (265, quota(2, 472)));
+        assert_eq!(limit(NatLimit::Hosts, None, None), (266, quota(4, 474)));
+        let mut host = quota(3, 473);
+        host.push((8, vec![10, 0, 0, 5]));
+        let found = limit(NatLimit::HostBlocks, Some([10, 0, 0, 5].into()), None);
+        assert_eq!(found, (267, host));
+        let mut host = quota(3, 473);
+        host.push((27, CLIENT.to_vec()));
+        let found = limit(NatLimit::HostBlocks, Some(CLIENT.into()), None);
+        assert_eq!(found, (268, host));
+    }
+
+    #[test]
+    fn lost_events_have_a_record_of_their_own() {
+        let (template, fields) = message_of(RecordKind::Lost { count: 2, total: 7 });
+        let total = 7_u64.to_be_bytes().to_vec();
+        let expected = vec![
+            (284, b"internet".to_vec()),
+            (323, TIME_MS.to_be_bytes().to_vec()),
+            (166, total),
+        ];
+        assert_eq!((template, fields), (269, expected));
     }
 
     #[test]
     fn long_names_are_shortened_and_messages_stay_short() {
         let long = "ä".repeat(200);
-        assert_eq!(shortened(&long).len(), 254);
-        assert_eq!(shortened("internet"), "internet");
+        assert_eq!(shortened(&long, NAME_MAX).len(), 254);
+        assert_eq!(shortened(&long, VRF_NAME_MAX).len(), 62);
+        assert_eq!(shortened("internet", NAME_MAX), "internet");
         let mut message = Message::new();
         let count = (0..100)
             .take_while(|_| message.add(&record("internet", 1024)))
@@ -389,6 +789,19 @@ mod tests {
         message.begin();
         assert!(message.add(&record(&long, 1024)));
         assert_eq!(read(message.end(0, 0))[0][6].1.len(), 254);
+        message.begin();
+        // The longest record.
+        let vrf = Vrf {
+            number: 3,
+            name: long.clone(),
+        };
+        let kind = mapping(NatProtocol::Udp, true, CLIENT.into(), OUTSIDE.into());
+        let longest = Record {
+            vrf: &vrf,
+            ..record_of(&long, kind)
+        };
+        assert!(message.add(&longest));
+        assert!(message.end(0, 0).len() <= MESSAGE_MAX);
     }
 
     #[test]

@@ -210,7 +210,7 @@ pub struct NatReport {
     pub created: u64,
     /// Expired mappings.
     pub expired: u64,
-    /// Events of port blocks that are not in the log.
+    /// Events that are not in the log.
     pub events_lost: u64,
 }
 

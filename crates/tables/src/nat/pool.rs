@@ -8,6 +8,7 @@ use std::net::Ipv4Addr;
 use quietwire_base::random::mix;
 
 use super::deterministic::Deterministic;
+use super::event::BlockEvent;
 use super::names::{NatDrop, NatProtocol, is_client_number};
 use super::packet::End;
 use super::settings::{
@@ -27,21 +28,6 @@ pub(super) const ELSEWHERE: u32 = u32::MAX - 1;
 const HOLDS_A_TURN: usize = 4;
 /// Held blocks that are compared with a host that needs a block, at most: the newest ones.
 const OWN_HOLDS_MAX: usize = 64;
-
-/// A block was given to a host, or taken from it: what a log needs to name the host of an external endpoint (RFC 6888, section 4).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BlockEvent {
-    /// True if the host received the block; false if it returned it.
-    pub is_assigned: bool,
-    /// Inside address of the host.
-    pub host: Ipv4Addr,
-    /// External address.
-    pub external: Ipv4Addr,
-    /// First port of the block.
-    pub first_port: u16,
-    /// Last port of the block.
-    pub last_port: u16,
-}
 
 /// A host with port blocks.
 #[derive(Clone, Copy, Debug, Default)]
@@ -391,6 +377,29 @@ impl Pool {
     #[inline]
     pub(super) const fn spread_by(&mut self, hash: u64) {
         self.spread = Some(hash);
+    }
+
+    /// Returns the maximum number of hosts.
+    pub(super) fn hosts_max(&self) -> u32 {
+        u32::try_from(self.hosts.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Returns the maximum number of ports of a host, for each protocol.
+    pub(super) fn ports_of_host_max(&self) -> u32 {
+        let blocks = u32::try_from(self.blocks_per_host).unwrap_or(u32::MAX);
+        blocks.saturating_mul(u32::from(self.block_size))
+    }
+
+    /// Returns true if blocks are computed from the addresses of hosts.
+    pub(super) const fn is_computed(&self) -> bool {
+        self.deterministic.is_some()
+    }
+
+    /// Returns the external address of a host; `None` for a host without blocks.
+    pub(super) fn external_of(&self, address: u32) -> Option<Ipv4Addr> {
+        let host = self.hosts.get(self.find_host(address)? as usize)?;
+        let external = self.externals.get(usize::from(host.external))?;
+        Some(Ipv4Addr::from_bits(external.address))
     }
 
     /// Returns the number of hosts with blocks.

@@ -2,6 +2,7 @@
 
 mod behaviours;
 mod deterministic;
+mod events;
 mod filtering;
 mod flush;
 mod fragments;
@@ -166,6 +167,14 @@ fn inbound(nat: &mut Nat, octets: &[u8], now: u32) -> Result<Vec<u8>, NatDrop> {
         NatOutcome::Dropped(reason) => Err(reason),
         outcome => unreachable!("{outcome:?}"),
     }
+}
+
+/// Takes the events of port blocks.
+fn blocks(nat: &mut Nat) -> impl Iterator<Item = BlockEvent> + '_ {
+    nat.take_events().filter_map(|event| match event {
+        NatEvent::Block(event) => Some(event),
+        NatEvent::Mapping(_) | NatEvent::Limit(_) => None,
+    })
 }
 
 /// Sends a packet out, and returns its external endpoint.

@@ -7,23 +7,24 @@
 )]
 
 mod ends;
+mod events;
 mod flush;
 mod lookup;
 mod standby;
 
-use std::collections::VecDeque;
 use std::net::SocketAddrV4;
 
 use quietwire_packet::{IPV4_DESTINATION_AT, IPV4_SOURCE_AT, ipv4_address_at};
 
 use super::behaviour::{MappingBehaviour, NO_REMOTE};
+use super::event::Events;
 use super::filtering::{FilteringBehaviour, Permissions};
 use super::joined::Joined;
 use super::mapping::{Mapping, MappingInfo, Mappings, NEVER, NO_HOST};
 use super::names::{HOST_ELSEWHERE, NatDrop, NatProtocol, is_client_number};
 use super::packet::{End, Kind, View, read, read_first};
 use super::pairs::{Pairs, translate_pair};
-use super::pool::{BlockEvent, ELSEWHERE, Pool, PoolGrowth, Port};
+use super::pool::{ELSEWHERE, Pool, PoolGrowth, Port};
 use super::rewrite::{Which, translate, translate_address, translate_inner};
 use super::saved::MappingChange;
 use super::settings::{FORWARDS_MAX, Forward, NatSettings, NatSettingsError, NatTimeouts};
@@ -37,9 +38,6 @@ const FIN: u8 = 0x01;
 const SYN: u8 = 0x02;
 const RST: u8 = 0x04;
 const ACK: u8 = 0x10;
-
-/// Events that wait for [`Nat::take_events`], at most.
-const EVENTS_MAX: usize = 4096;
 
 /// Result of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +68,7 @@ pub struct NatCounters {
     pub created: u64,
     /// Expired mappings.
     pub expired: u64,
-    /// Block events that were lost because no one took them in time.
+    /// Events for the log that were lost because no one took them in time.
     pub events_lost: u64,
 }
 
@@ -140,23 +138,6 @@ struct Answered {
     flags: u8,
 }
 
-/// Block events, in memory that never grows.
-#[derive(Debug)]
-struct Events {
-    events: VecDeque<BlockEvent>,
-    lost: u64,
-}
-
-impl Events {
-    fn note(&mut self, event: BlockEvent) {
-        if self.events.len() < EVENTS_MAX {
-            self.events.push_back(event);
-        } else {
-            self.lost += 1;
-        }
-    }
-}
-
 impl Nat {
     /// Creates the tables, with static forwards and without other mappings.
     ///
@@ -193,10 +174,7 @@ impl Nat {
             timeouts: settings.timeouts,
             now: 0,
             hand: 0,
-            events: Events {
-                events: VecDeque::with_capacity(EVENTS_MAX),
-                lost: 0,
-            },
+            events: Events::new(),
             changes: None,
             counters: NatCounters::default(),
         };
@@ -337,21 +315,9 @@ impl Nat {
     #[must_use]
     pub fn counters(&self) -> NatCounters {
         NatCounters {
-            events_lost: self.events.lost,
+            events_lost: self.events.lost(),
             ..self.counters
         }
-    }
-
-    /// Returns true if there are block events to take.
-    #[inline(always)]
-    #[must_use]
-    pub fn has_events(&self) -> bool {
-        !self.events.events.is_empty()
-    }
-
-    /// Takes the oldest block event.
-    pub fn take_event(&mut self) -> Option<BlockEvent> {
-        self.events.events.pop_front()
     }
 
     /// Returns true for an external address: of the pool, or of a one-to-one translation.
@@ -359,11 +325,6 @@ impl Nat {
     #[must_use]
     pub fn is_external(&self, address: u32) -> bool {
         self.pool.external(address).is_some() || self.pairs.internal_of(address).is_some()
-    }
-
-    /// Takes the block events that have happened since the last call.
-    pub fn take_events(&mut self) -> impl Iterator<Item = BlockEvent> + '_ {
-        self.events.events.drain(..)
     }
 
     /// Loads what [`Nat::outbound`] of a packet reads first, for bursts.
@@ -729,22 +690,29 @@ impl Nat {
             return Err(NatDrop::Malformed);
         }
         if self.mappings.len() >= self.mappings_max + self.own_forwards {
-            return Err(NatDrop::TableFull);
+            return Err(self.note_mappings_full());
         }
         let events = &mut self.events;
         let mut note = |event| events.note(event);
-        let port = self.pool.take(internal, protocol, self.now, &mut note)?;
+        let taken = self.pool.take(internal, protocol, self.now, &mut note);
+        let port = match taken {
+            Ok(port) => port,
+            Err(reason) => return Err(self.note_refused(reason, internal.address, protocol)),
+        };
         // The first packet sets its timeout.
         let mapping = Mapping::new((internal, remote), port, self.now + 1);
         let Some(number) = self.mappings.add(protocol, mapping) else {
+            let events = &mut self.events;
+            let mut note = |event| events.note(event);
             self.pool
                 .release(port.host, protocol, port.end.port, self.now, &mut note);
-            return Err(NatDrop::TableFull);
+            return Err(self.note_mappings_full());
         };
         self.pool
             .set_mapping(port.external, protocol, port.end.port, Some(number));
         self.counters.created += 1;
         self.note_present(number);
+        self.note_created(number);
         Ok(number)
     }
 
@@ -784,6 +752,7 @@ impl Nat {
             return;
         };
         self.note_ended(&mapping);
+        self.note_deleted(&mapping);
         let protocol = mapping.protocol();
         let Mapping {
             external,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 mod errors;
+mod events;
 mod fragments;
 mod model;
 pub(crate) mod plain;

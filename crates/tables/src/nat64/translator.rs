@@ -17,7 +17,7 @@ use super::header::{Ip, check_v4, read_v4, read_v6, write_v4, write_v6};
 use super::prefix::Prefix64;
 use super::transport::{Nesting, transport_to_v4, transport_to_v6};
 use crate::arena::NoMemory;
-use crate::nat::{BlockEvent, ChangesIpv6, Nat, NatDrop, NatOutcome, ReplicateIpv6};
+use crate::nat::{ChangesIpv6, Nat, NatDrop, NatEvent, NatOutcome, ReplicateIpv6};
 
 /// Octets that a buffer has in front of an IPv4 packet that [`Nat64::receive`] translates: two headers of IPv6 in an error, one with a
 /// fragment header, are longer than those of IPv4 by 48.
@@ -100,9 +100,12 @@ impl Nat64 {
     }
 
     /// Notes an event of the NAT, which must be passed here before the next packet. Returns the client that it is about.
-    pub fn note(&mut self, nat: &mut Nat, event: &BlockEvent) -> Option<Ipv6Addr> {
+    pub fn note(&mut self, nat: &mut Nat, event: &NatEvent) -> Option<Ipv6Addr> {
         self.keep_changes(nat);
-        self.clients.note(event)
+        match event {
+            NatEvent::Block(event) => self.clients.note(event),
+            NatEvent::Mapping(_) | NatEvent::Limit(_) => self.client(event.host()?),
+        }
     }
 
     /// Returns true for an address that a host behind a router can have. IPv4-mapped addresses are those of IPv4 hosts
@@ -208,7 +211,8 @@ impl Nat64 {
         if !self.is_allowed(ip.source) {
             return Err(NatDrop::NoMapping);
         }
-        let number = self.clients.begin(ip.source).ok_or(NatDrop::TableFull)?;
+        let number = self.clients.begin(ip.source);
+        let number = number.ok_or_else(|| nat.note_hosts_full())?;
         // An atomic fragment is a whole datagram (RFC 6946).
         let part = ip.part.filter(|part| part.offset > 0 || part.has_more);
         // Without a fragment header, by the length (RFC 7915, section 5.1); with one, routers may fragment further (section 5.1.1).

@@ -14,7 +14,7 @@ use crate::fragments::FragmentPart;
 use crate::nat::packet::End as NumberEnd;
 use crate::nat::rewrite::Which;
 use crate::nat::{
-    BlockEvent, ChangesIpv6, FORWARDS_MAX, Forward, HOST_ELSEWHERE, MAPPINGS_MAX, Nat, NatDrop,
+    ChangesIpv6, FORWARDS_MAX, Forward, HOST_ELSEWHERE, MAPPINGS_MAX, Nat, NatDrop, NatEvent,
     NatOutcome, NatProtocol, ReplicateIpv6,
 };
 use crate::nat64::clients::Clients;
@@ -118,9 +118,12 @@ impl Nat66 {
     }
 
     /// Notes an event of the NAT, which must be passed here before the next packet. Returns the host that it is about.
-    pub fn note(&mut self, nat: &mut Nat, event: &BlockEvent) -> Option<Ipv6Addr> {
+    pub fn note(&mut self, nat: &mut Nat, event: &NatEvent) -> Option<Ipv6Addr> {
         self.keep_changes(nat);
-        self.hosts.note(event)
+        match event {
+            NatEvent::Block(event) => self.hosts.note(event),
+            NatEvent::Mapping(_) | NatEvent::Limit(_) => self.host(event.host()?),
+        }
     }
 
     /// Replaces the static forwards by these, which [`Nat66Settings::check`] accepts. Forwards that stay keep their connections. Returns
@@ -361,7 +364,10 @@ impl Nat66 {
                 let may_begin = matches!(kind, Kind::Plain);
                 let End { address, port } = view.source;
                 let number = match may_begin {
-                    true => self.hosts.begin(address).ok_or(NatDrop::TableFull)?,
+                    true => {
+                        let number = self.hosts.begin(address);
+                        number.ok_or_else(|| nat.note_hosts_full())?
+                    }
                     false => self.hosts.number_of(address).ok_or(NatDrop::NoMapping)?,
                 };
                 let internal = NumberEnd {

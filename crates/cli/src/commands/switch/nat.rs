@@ -199,7 +199,14 @@ pub(super) fn render(nats: &[NatReport]) -> String {
             nat.refused.values().sum::<u64>().to_string(),
         ]);
     }
-    table.to_string()
+    let mut lines = vec![table.to_string()];
+    for nat in nats.iter().filter(|nat| nat.events_lost > 0) {
+        let NatReport {
+            name, events_lost, ..
+        } = nat;
+        lines.push(format!("{name}: {events_lost} events are not in the log"));
+    }
+    lines.join("\n")
 }
 
 /// Formats computed port blocks.
@@ -215,4 +222,24 @@ pub(super) fn blocks_text(blocks: &[ComputedBlock]) -> String {
         ]);
     }
     table.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lost_events_are_shown_if_there_are_some() {
+        let report = |name: &str, events_lost| NatReport {
+            name: name.to_owned(),
+            events_lost,
+            ..NatReport::default()
+        };
+        let text = render(&[report("internet", 0), report("ipv6", 7)]);
+        assert!(!text.contains("internet:"), "{text}");
+        assert!(
+            text.ends_with("\nipv6: 7 events are not in the log"),
+            "{text}"
+        );
+    }
 }

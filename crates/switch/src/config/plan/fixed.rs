@@ -37,6 +37,7 @@ impl Plan {
                 "nat-log-collector",
                 self.nat_log_collector == next.nat_log_collector,
             ),
+            ("nat-log-events", self.nat_log_events == next.nat_log_events),
         ];
         match same.iter().find(|(_, same)| !same) {
             None => Ok(()),

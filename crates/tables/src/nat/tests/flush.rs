@@ -43,7 +43,7 @@ fn matching_mappings_end_and_others_stay() {
         assert_eq!(inbound(&mut nat, &answer, 0).is_ok(), *host != 2);
     }
     // Its ports are free again.
-    let returned: Vec<BlockEvent> = nat.take_events().collect();
+    let returned: Vec<BlockEvent> = blocks(&mut nat).collect();
     assert!(
         returned
             .iter()

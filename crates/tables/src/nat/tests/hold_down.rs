@@ -130,7 +130,7 @@ proptest! {
             now += seconds;
             nat.expire(now, usize::MAX);
             let result = sent(&mut nat, host, now);
-            for event in nat.take_events() {
+            for event in blocks(&mut nat) {
                 let block = (event.external, event.first_port);
                 if event.is_assigned {
                     prop_assert!(assigned.insert(block));

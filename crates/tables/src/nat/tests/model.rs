@@ -168,7 +168,7 @@ proptest! {
         // Every block goes back.
         nat.expire(now + TIMEOUT_S + 1, usize::MAX);
         prop_assert_eq!((nat.len(), nat.hosts()), (0, 0));
-        let balance: i32 = nat.take_events().map(|event| if event.is_assigned { 1 } else { -1 }).sum();
+        let balance: i32 = blocks(&mut nat).map(|event| if event.is_assigned { 1 } else { -1 }).sum();
         prop_assert_eq!(balance, 0);
     }
 

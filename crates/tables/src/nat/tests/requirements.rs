@@ -85,7 +85,7 @@ fn exhausted_ports_are_reported_and_mappings_stay() {
     assert_eq!(nat.expire(301, 10_000), 32);
     assert_eq!((nat.len(), nat.hosts()), (0, 0));
     let (assigned, returned): (Vec<BlockEvent>, Vec<BlockEvent>) =
-        nat.take_events().partition(|event| event.is_assigned);
+        blocks(&mut nat).partition(|event| event.is_assigned);
     assert_eq!((assigned.len(), returned.len()), (4, 4));
     let octets = packet(socket("10.0.0.9:1"), socket(REMOTE), Content::Udp(1));
     assert!(outbound(&mut nat, &octets, 302).is_ok());

@@ -233,6 +233,7 @@ impl Nat {
         self.renew(number, saved);
         // For a standby of a switch that restores saved mappings.
         self.note_present(number);
+        self.note_created(number);
         Ok(())
     }
 

@@ -45,7 +45,8 @@ fn from_number(host: u8) -> IpAddr {
 fn pass_all(switch: &mut Switch) {
     while let Some(event) = switch.nat.take_event() {
         let client = switch.nat64.note(&mut switch.nat, &event);
-        assert_eq!(client.is_some(), is_client_number(event.host.to_bits()));
+        let host = event.host().expect("an event of a host");
+        assert_eq!(client.is_some(), is_client_number(host.to_bits()));
     }
 }
 

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Events of NAT on their way from a forwarding thread to the log.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use quietwire_tables::nat::NatEvent;
+use quietwire_tables::nat64::Nat64;
+use quietwire_tables::nat66::Nat66;
+use rtrb::Producer;
+
+/// An event with its time, in ticks of the time stamp counter.
+pub(crate) type StampedEvent = (u64, LogEvent);
+
+/// An event for the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LogEvent {
+    /// Of NAT, and the IPv6 addresses in it.
+    Nat(NatEvent, Ipv6Ends),
+    /// This number of events did not reach the log.
+    Lost(u64),
+}
+
+/// IPv6 addresses that addresses of NAT stand for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Ipv6Ends {
+    /// The inside host, of NAT64 and NAT66.
+    pub(crate) host: Option<Ipv6Addr>,
+    /// The external address, of NAT66.
+    pub(crate) external: Option<Ipv6Addr>,
+}
+
+/// Returns the IPv6 addresses that the addresses of a mapping stand for.
+pub(super) fn ipv6_ends(
+    nat64: Option<&Nat64>,
+    nat66: Option<&Nat66>,
+    internal: Ipv4Addr,
+    external: Ipv4Addr,
+) -> Ipv6Ends {
+    if let Some(nat66) = nat66 {
+        return Ipv6Ends {
+            host: nat66.host(internal),
+            external: nat66.external(external),
+        };
+    }
+    Ipv6Ends {
+        host: nat64.and_then(|nat64| nat64.client(internal)),
+        external: None,
+    }
+}
+
+/// The ring from an instance to the log, and the events that it lost.
+#[derive(Debug)]
+pub(crate) struct EventSink {
+    ring: Producer<StampedEvent>,
+    /// Whether the log has events of port blocks.
+    has_blocks: bool,
+    /// Events that did not fit into the ring.
+    lost: u64,
+    /// Lost events, with those of the tables, that the log knows.
+    reported: u64,
+}
+
+impl EventSink {
+    pub(crate) const fn new(ring: Producer<StampedEvent>, has_blocks: bool) -> Self {
+        Self {
+            ring,
+            has_blocks,
+            lost: 0,
+            reported: 0,
+        }
+    }
+
+    /// Passes an event on. Without space, it is counted as lost.
+    pub(super) fn push(&mut self, now: u64, event: NatEvent, ends: Ipv6Ends) {
+        if matches!(event, NatEvent::Block(_)) && !self.has_blocks {
+            return;
+        }
+        if self.ring.push((now, LogEvent::Nat(event, ends))).is_err() {
+            self.lost = self.lost.saturating_add(1);
+        }
+    }
+
+    /// Passes the number of lost events on, if it has grown and the ring has space. `of_tables` is the number of those that the tables lost.
+    pub(super) fn report_loss(&mut self, now: u64, of_tables: u64) {
+        let lost = self.lost.saturating_add(of_tables);
+        let added = lost.saturating_sub(self.reported);
+        if added > 0 && self.ring.push((now, LogEvent::Lost(added))).is_ok() {
+            self.reported = lost;
+        }
+    }
+
+    /// Returns the number of events that did not fit into the ring.
+    pub(super) const fn lost(&self) -> u64 {
+        self.lost
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quietwire_tables::nat::{MappingEvent, NatProtocol};
+    use rtrb::RingBuffer;
+
+    use super::*;
+
+    #[test]
+    fn a_full_ring_loses_events_and_says_so_before_the_next_one() {
+        let (ring, mut log) = RingBuffer::new(4);
+        let mut sink = EventSink::new(ring, true);
+        let event = NatEvent::Mapping(MappingEvent {
+            is_created: true,
+            protocol: NatProtocol::Udp,
+            internal: "10.0.0.5:4000".parse().unwrap(),
+            external: "198.51.100.1:1024".parse().unwrap(),
+        });
+        let ends = Ipv6Ends::default();
+        for now in 0..7 {
+            sink.report_loss(now, 0);
+            sink.push(now, event, ends);
+        }
+        assert_eq!(sink.lost(), 3);
+        // Further events that the tables lost.
+        sink.report_loss(7, 2);
+        for now in 0..4 {
+            assert_eq!(log.pop(), Ok((now, LogEvent::Nat(event, ends))));
+        }
+        sink.report_loss(8, 2);
+        sink.push(8, event, ends);
+        sink.report_loss(9, 2);
+        assert_eq!(log.pop(), Ok((8, LogEvent::Lost(5))));
+        assert_eq!(log.pop(), Ok((8, LogEvent::Nat(event, ends))));
+        assert!(log.pop().is_err());
+    }
+}
