@@ -298,12 +298,13 @@ impl Agent {
         report.data_planes.retain(|it| all.contains(&it.uid));
         self.write(report).await?;
         if let Some(owner) = owner {
-            self.report_switch(owner, rejected).await?;
+            let version = self.version().await?;
+            self.report_switch(owner, version.clone(), rejected).await?;
             for other in selecting {
                 let message = format!("DataPlane '{}' selects the node as well", owner.name_any());
                 let object = "switch".to_owned();
-                self.report_switch(other, vec![RejectedChange { object, message }])
-                    .await?;
+                let rejected = vec![RejectedChange { object, message }];
+                self.report_switch(other, version.clone(), rejected).await?;
             }
         }
         Ok(())
@@ -337,10 +338,21 @@ impl Agent {
         done.map_err(|error| PassError::Task(format!("{}: {error}", self.made.display())))
     }
 
-    /// Reports the rejected changes of a resource unless the report has them already.
+    /// Returns the version of the switch. None if no switch replies.
+    async fn version(&self) -> Result<Option<String>, PassError> {
+        let switch = self.switch.clone();
+        let done = tokio::task::spawn_blocking(move || switch.version()).await;
+        let version = done.map_err(|error| PassError::Task(error.to_string()))?;
+        Ok(version
+            .inspect_err(|error| tracing::debug!("version of the switch: {error}"))
+            .ok())
+    }
+
+    /// Reports the version of the switch and the rejected changes of a resource unless the report has them already.
     async fn report_switch(
         &mut self,
         plane: &DataPlane,
+        switch_version: Option<String>,
         rejected: Vec<RejectedChange>,
     ) -> Result<(), PassError> {
         let rejected = rejections(&rejected);
@@ -348,9 +360,11 @@ impl Agent {
         let generation = plane.metadata.generation.unwrap_or_default();
         let mut report = self.known();
         let reported = report.data_planes.iter().find(|it| it.uid == uid);
-        if reported
-            .is_some_and(|it| it.rejected == rejected && it.observed_generation == generation)
-        {
+        if reported.is_some_and(|it| {
+            it.rejected == rejected
+                && it.switch_version == switch_version
+                && it.observed_generation == generation
+        }) {
             return Ok(());
         }
         for change in &rejected {
@@ -362,6 +376,7 @@ impl Agent {
             uid,
             observed_generation: generation,
             last_transition_time: now(),
+            switch_version,
             rejected,
         });
         report.data_planes.sort_by_key(|it| it.data_plane.clone());
