@@ -251,7 +251,7 @@ pub struct DataPlaneStatus {
     /// Number of nodes whose switch replies.
     #[serde(default)]
     pub ready: u32,
-    /// Number of these nodes by version of the switch. Those of more than 8 versions are not counted.
+    /// Number of these nodes by version, for at most 8 versions.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 8))]
     pub versions: BTreeMap<String, u32>,
