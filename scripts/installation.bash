@@ -113,6 +113,11 @@ is_another_switch() {
     [[ -n $uid && $uid != *"$1"* ]] && switch_is_ready
 }
 
+has_restored_mappings() {
+    [[ $(inside kubectl --namespace quietwire logs daemonset/quietwire-agent) == *'restored mappings of the switch'* ]] &&
+        inside test ! -e /run/quietwire/mappings
+}
+
 # The pod of the switch is deleted, as for another version, while a container and a pod are attached to it.
 check_switch_upgrade() {
     local network=tool-upgrade address=10.66.0.201 uid
@@ -133,6 +138,7 @@ JSON
     wait_for "$release_timeout" 'the pod connects again' port_is pod-memif connected
     wait_for "$release_timeout" 'the container has its interface again' inside ip -netns "$network" link show eth0
     check_reach "$address"
+    wait_for 60 'the agent restores the mappings that kubelet has saved' has_restored_mappings
     wait_for 60 'the summary has the version of the switch' summary_has_version
     inside kubectl delete pod first --wait=true --timeout=60s
     tool del "$network"

@@ -214,8 +214,13 @@ fn the_switch_in_a_pod_has_the_capabilities_of_its_unit() {
     assert_eq!(context["capabilities"], capabilities);
     assert_eq!(context["privileged"], Value::Null);
     assert_eq!(pod["automountServiceAccountToken"], json!(false));
-    let stop = format!("TimeoutStopSec={}s", pod["terminationGracePeriodSeconds"]);
-    assert!(unit.lines().any(|line| line == stop), "{stop}");
+    // As long as the unit has, after the mappings are saved where the agent restores them.
+    assert!(unit.lines().any(|line| line == "TimeoutStopSec=30s"));
+    assert_eq!(pod["terminationGracePeriodSeconds"], json!(60));
+    let saving = &container["lifecycle"]["preStop"]["exec"]["command"];
+    let path = Path::new("/").join(crate::agent::MAPPINGS);
+    let command = json!(["quietwire", "switch", "mappings", "save", path]);
+    assert_eq!(*saving, command);
 }
 
 #[test]

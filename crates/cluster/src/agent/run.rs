@@ -21,7 +21,7 @@ use super::machine::{Machine, MachineError};
 use super::marker::Marker;
 use super::rollout::{Turn, turn};
 use super::status::{complete, groups, is_same, plain, rejections};
-use super::switch::{OwnObjects, Running, bring, start};
+use super::switch::{OwnObjects, Running, bring, saved, start};
 use super::urgent::{self, Urgent};
 use crate::addresses::{self, Book};
 use crate::connection::{AgentError, connect, ended};
@@ -136,6 +136,7 @@ pub(super) struct Agent {
     switch: Running,
     control_socket: PathBuf,
     made: PathBuf,
+    mappings: PathBuf,
     /// Metadata of the node, and the time at which it was read.
     metadata: Option<(Instant, ObjectMeta)>,
     /// The report of the node as the API server has it, and the time at which it was read.
@@ -154,6 +155,7 @@ impl Agent {
             switch: Running::new(&options.control_socket),
             control_socket: options.control_socket,
             made: options.root.join(MADE),
+            mappings: options.root.join(saved::MAPPINGS),
             metadata: None,
             report: None,
             retry: None,
@@ -292,6 +294,7 @@ impl Agent {
         let owner = selecting.next();
         let spec = owner.map(|plane| plane.spec.clone());
         let rejected = self.bring(spec.unwrap_or_default()).await?;
+        self.restore_mappings().await?;
         let all = planes.iter().filter(|it| it.spec.selects(&labels));
         let all: BTreeSet<String> = all.filter_map(|it| it.uid()).collect();
         let mut report = self.known();
@@ -336,6 +339,16 @@ impl Agent {
         let done = tokio::task::spawn_blocking(work).await;
         let done = done.map_err(|error| PassError::Task(error.to_string()))?;
         done.map_err(|error| PassError::Task(format!("{}: {error}", self.made.display())))
+    }
+
+    /// Restores saved mappings of a switch that was started again. The switch has its NATs and load balancers by then.
+    async fn restore_mappings(&self) -> Result<(), PassError> {
+        let (socket, mappings) = (self.control_socket.clone(), self.mappings.clone());
+        let done = tokio::task::spawn_blocking(move || saved::restore(&socket, &mappings)).await;
+        if let Err(error) = done.map_err(|error| PassError::Task(error.to_string()))? {
+            tracing::warn!("saved mappings: {error}");
+        }
+        Ok(())
     }
 
     /// Returns the version of the switch. None if no switch replies.
