@@ -24,5 +24,7 @@ mod urgent;
 pub use export::Exports;
 pub use machine::{Machine, MachineError};
 pub use run::{AgentOptions, run};
+#[cfg(test)]
+pub(crate) use switch::saved::MAPPINGS;
 
 pub use crate::connection::AgentError;

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use quietwire_switch::config::Settings;
 use serde_json::{Value, json};
 
 const TEMPLATES: [&str; 5] = [
@@ -14,7 +15,8 @@ const TEMPLATES: [&str; 5] = [
     "policy.yaml",
     "rbac.yaml",
 ];
-/// Template of a part that is not installed by default.
+/// Templates of parts that are not installed by default.
+const SWITCH: &str = "switch.yaml";
 const WEBHOOK: &str = "webhook.yaml";
 
 fn package(path: &str) -> PathBuf {
@@ -37,10 +39,10 @@ fn values() -> Value {
     serde_saphyr::from_str(&read("chart/values.yaml")).unwrap()
 }
 
-/// Returns the values, with the webhook.
-fn with_webhook() -> Value {
+/// Returns the values, with a part that is not installed by default.
+fn with(part: &str) -> Value {
     let mut values = values();
-    values["webhook"]["enabled"] = json!(true);
+    values[part]["enabled"] = json!(true);
     values
 }
 
@@ -112,6 +114,10 @@ impl Renderer {
             let is_rendered = conditions.iter().all(|holds| *holds);
             match action {
                 Some("end") => assert!(conditions.pop().is_some(), "end without if"),
+                Some("else") => {
+                    let holds = conditions.last_mut().expect("else without if");
+                    *holds = !*holds;
+                }
                 Some(action) if action.starts_with("if ") => {
                     let value = self.value(&action[3..]);
                     conditions.push(value != json!(false) && value != json!([]));
@@ -139,7 +145,7 @@ fn the_chart_installs_what_kustomize_installs() {
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
     let mut expected: BTreeSet<String> = TEMPLATES.map(str::to_owned).into();
-    expected.insert(WEBHOOK.to_owned());
+    expected.extend([SWITCH, WEBHOOK].map(str::to_owned));
     assert_eq!(listed, expected);
     assert_eq!(read("chart/crds/crds.yaml"), read("base/crds.yaml"));
 }
@@ -149,12 +155,12 @@ fn the_chart_installs_the_webhook_that_kustomize_installs() {
     let template = read(&format!("chart/templates/{WEBHOOK}"));
     let nothing = Renderer::new(values(), "quietwire").render(&template);
     assert!(documents(&nothing).is_empty());
-    let rendered = Renderer::new(with_webhook(), "quietwire").render(&template);
+    let rendered = Renderer::new(with("webhook"), "quietwire").render(&template);
     let packaged = documents(&read(&format!("webhook/{WEBHOOK}")));
     assert_eq!(documents(&rendered), packaged);
     let kustomization = documents(&read("webhook/kustomization.yaml"));
     assert_eq!(kustomization[0]["resources"], json!([WEBHOOK]));
-    let mut values = with_webhook();
+    let mut values = with("webhook");
     values["webhook"]["secret"] = json!("other");
     values["webhook"]["caBundle"] = json!("Q0E=");
     let rendered = documents(&Renderer::new(values, "other").render(&template));
@@ -168,6 +174,77 @@ fn the_chart_installs_the_webhook_that_kustomize_installs() {
         of_kind("ClusterRole")["rules"],
         json!([{ "apiGroups": ["quietwire.io"], "resources": ["networks"], "verbs": ["get"] }])
     );
+}
+
+/// Returns the specification of the pods of the switch, and its configuration.
+fn switch_of(values: Value) -> (Value, String) {
+    let template = read(&format!("chart/templates/{SWITCH}"));
+    let mut rendered = documents(&Renderer::new(values, "quietwire").render(&template));
+    let config = rendered[0]["data"]["switch.toml"].as_str().unwrap();
+    let config = config.to_owned();
+    (rendered[1]["spec"]["template"]["spec"].take(), config)
+}
+
+#[test]
+fn the_chart_installs_the_switch_that_kustomize_installs() {
+    let template = read(&format!("chart/templates/{SWITCH}"));
+    let nothing = Renderer::new(values(), "quietwire").render(&template);
+    assert!(documents(&nothing).is_empty());
+    let rendered = Renderer::new(with("switch"), "quietwire").render(&template);
+    let packaged = documents(&read(&format!("switch/{SWITCH}")));
+    assert_eq!(documents(&rendered), packaged);
+    let kustomization = documents(&read("switch/kustomization.yaml"));
+    assert_eq!(kustomization[0]["resources"], json!([SWITCH]));
+}
+
+#[test]
+fn the_switch_in_a_pod_has_the_capabilities_of_its_unit() {
+    let (pod, config) = switch_of(with("switch"));
+    Settings::parse(Path::new("switch.toml"), &config).unwrap();
+    let container = &pod["containers"][0];
+    let arguments = json!(["switch", "run", "--config=/etc/quietwire/switch.toml"]);
+    assert_eq!(container["args"], arguments);
+    let unit = read("../systemd/quietwire-switch.service");
+    let mut settings = unit.lines();
+    let of_unit = settings.find_map(|line| line.strip_prefix("CapabilityBoundingSet="));
+    let of_unit = of_unit.unwrap().split(' ');
+    let of_unit: Vec<&str> = of_unit.map(|it| it.strip_prefix("CAP_").unwrap()).collect();
+    let capabilities = json!({ "drop": ["ALL"], "add": of_unit });
+    let context = &container["securityContext"];
+    assert_eq!(context["capabilities"], capabilities);
+    assert_eq!(context["privileged"], Value::Null);
+    assert_eq!(pod["automountServiceAccountToken"], json!(false));
+    // As long as the unit has, after the mappings are saved where the agent restores them.
+    assert!(unit.lines().any(|line| line == "TimeoutStopSec=30s"));
+    assert_eq!(pod["terminationGracePeriodSeconds"], json!(60));
+    let saving = &container["lifecycle"]["preStop"]["exec"]["command"];
+    let path = Path::new("/").join(crate::agent::MAPPINGS);
+    let command = json!(["quietwire", "switch", "mappings", "save", path]);
+    assert_eq!(*saving, command);
+}
+
+#[test]
+fn values_of_the_switch_have_an_effect() {
+    let mut values = with("switch");
+    values["switch"]["config"] = json!("forwarding-cpus = \"2\"\n");
+    values["switch"]["vfio"] = json!(true);
+    values["switch"]["tolerations"] = json!([{ "operator": "Exists" }]);
+    values["switch"]["resources"] = json!({ "limits": { "cpu": "2", "hugepages-2Mi": "512Mi" } });
+    let (pod, config) = switch_of(values.clone());
+    assert_eq!(config, "forwarding-cpus = \"2\"\n");
+    assert_eq!(pod["tolerations"], values["switch"]["tolerations"]);
+    let container = &pod["containers"][0];
+    assert_eq!(container["resources"], values["switch"]["resources"]);
+    let context = json!({ "readOnlyRootFilesystem": true, "privileged": true });
+    assert_eq!(container["securityContext"], context);
+    let names = |list: &Value| -> BTreeSet<String> {
+        let list = list.as_array().unwrap().iter();
+        list.map(|it| it["name"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    let mounted = names(&container["volumeMounts"]);
+    assert!(mounted.contains("vfio"), "{mounted:?}");
+    assert_eq!(mounted, names(&pod["volumes"]));
 }
 
 #[test]
@@ -208,7 +285,7 @@ fn values_of_the_chart_have_an_effect() {
 /// Collects the names of values that are not objects with names of their own.
 fn names(value: &Value, path: &str, into: &mut BTreeSet<String>) {
     // Objects that a pod has as they are.
-    let is_whole = ["nodeSelector", "resources"]
+    let is_whole = ["nodeSelector", "resources", "updateStrategy"]
         .iter()
         .any(|name| path.ends_with(name));
     match value.as_object() {
@@ -229,8 +306,10 @@ fn names(value: &Value, path: &str, into: &mut BTreeSet<String>) {
 
 #[test]
 fn every_value_of_the_chart_is_used_and_documented() {
-    let mut renderer = Renderer::new(with_webhook(), "quietwire");
-    for file in TEMPLATES.iter().chain([&WEBHOOK]) {
+    let mut values_with_all = with("webhook");
+    values_with_all["switch"]["enabled"] = json!(true);
+    let mut renderer = Renderer::new(values_with_all, "quietwire");
+    for file in TEMPLATES.iter().chain([&SWITCH, &WEBHOOK]) {
         renderer.render(&read(&format!("chart/templates/{file}")));
     }
     let mut all = BTreeSet::new();

@@ -108,6 +108,8 @@ pub enum Subject {
 pub enum Request {
     /// Shows something.
     Show(Subject),
+    /// Returns the version of the switch, a string.
+    Version,
     /// Returns the group of a port, as in [`crate::report::PortReport`]; null if the port does not exist.
     PortGroup {
         /// Name of the port.

@@ -21,7 +21,7 @@ use super::machine::{Machine, MachineError};
 use super::marker::Marker;
 use super::rollout::{Turn, turn};
 use super::status::{complete, groups, is_same, plain, rejections};
-use super::switch::{OwnObjects, Running, bring, start};
+use super::switch::{OwnObjects, Running, bring, saved, start};
 use super::urgent::{self, Urgent};
 use crate::addresses::{self, Book};
 use crate::connection::{AgentError, connect, ended};
@@ -136,6 +136,7 @@ pub(super) struct Agent {
     switch: Running,
     control_socket: PathBuf,
     made: PathBuf,
+    mappings: PathBuf,
     /// Metadata of the node, and the time at which it was read.
     metadata: Option<(Instant, ObjectMeta)>,
     /// The report of the node as the API server has it, and the time at which it was read.
@@ -154,6 +155,7 @@ impl Agent {
             switch: Running::new(&options.control_socket),
             control_socket: options.control_socket,
             made: options.root.join(MADE),
+            mappings: options.root.join(saved::MAPPINGS),
             metadata: None,
             report: None,
             retry: None,
@@ -292,18 +294,20 @@ impl Agent {
         let owner = selecting.next();
         let spec = owner.map(|plane| plane.spec.clone());
         let rejected = self.bring(spec.unwrap_or_default()).await?;
+        self.restore_mappings().await?;
         let all = planes.iter().filter(|it| it.spec.selects(&labels));
         let all: BTreeSet<String> = all.filter_map(|it| it.uid()).collect();
         let mut report = self.known();
         report.data_planes.retain(|it| all.contains(&it.uid));
         self.write(report).await?;
         if let Some(owner) = owner {
-            self.report_switch(owner, rejected).await?;
+            let version = self.version().await?;
+            self.report_switch(owner, version.clone(), rejected).await?;
             for other in selecting {
                 let message = format!("DataPlane '{}' selects the node as well", owner.name_any());
                 let object = "switch".to_owned();
-                self.report_switch(other, vec![RejectedChange { object, message }])
-                    .await?;
+                let rejected = vec![RejectedChange { object, message }];
+                self.report_switch(other, version.clone(), rejected).await?;
             }
         }
         Ok(())
@@ -337,10 +341,31 @@ impl Agent {
         done.map_err(|error| PassError::Task(format!("{}: {error}", self.made.display())))
     }
 
-    /// Reports the rejected changes of a resource unless the report has them already.
+    /// Restores saved mappings of a switch that was started again. The switch has its NATs and load balancers by then.
+    async fn restore_mappings(&self) -> Result<(), PassError> {
+        let (socket, mappings) = (self.control_socket.clone(), self.mappings.clone());
+        let done = tokio::task::spawn_blocking(move || saved::restore(&socket, &mappings)).await;
+        if let Err(error) = done.map_err(|error| PassError::Task(error.to_string()))? {
+            tracing::warn!("saved mappings: {error}");
+        }
+        Ok(())
+    }
+
+    /// Returns the version of the switch. None if no switch replies.
+    async fn version(&self) -> Result<Option<String>, PassError> {
+        let switch = self.switch.clone();
+        let done = tokio::task::spawn_blocking(move || switch.version()).await;
+        let version = done.map_err(|error| PassError::Task(error.to_string()))?;
+        Ok(version
+            .inspect_err(|error| tracing::debug!("version of the switch: {error}"))
+            .ok())
+    }
+
+    /// Reports the version of the switch and the rejected changes of a resource unless the report has them already.
     async fn report_switch(
         &mut self,
         plane: &DataPlane,
+        switch_version: Option<String>,
         rejected: Vec<RejectedChange>,
     ) -> Result<(), PassError> {
         let rejected = rejections(&rejected);
@@ -348,9 +373,11 @@ impl Agent {
         let generation = plane.metadata.generation.unwrap_or_default();
         let mut report = self.known();
         let reported = report.data_planes.iter().find(|it| it.uid == uid);
-        if reported
-            .is_some_and(|it| it.rejected == rejected && it.observed_generation == generation)
-        {
+        if reported.is_some_and(|it| {
+            it.rejected == rejected
+                && it.switch_version == switch_version
+                && it.observed_generation == generation
+        }) {
             return Ok(());
         }
         for change in &rejected {
@@ -362,6 +389,7 @@ impl Agent {
             uid,
             observed_generation: generation,
             last_transition_time: now(),
+            switch_version,
             rejected,
         });
         report.data_planes.sort_by_key(|it| it.data_plane.clone());

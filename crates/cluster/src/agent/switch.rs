@@ -5,6 +5,7 @@
 mod changes;
 mod made;
 mod orders;
+pub(super) mod saved;
 mod services;
 mod settings;
 pub(super) mod start;

@@ -393,6 +393,7 @@ fn a_switch_that_does_not_run_is_reported() {
         assert_eq!(state.rejected[0].object, "switch");
         let message = &state.rejected[0].message;
         assert!(message.contains("absent.sock"), "{message}");
+        assert_eq!(state.switch_version, None);
         // Another agent of the node reads the report, which has the state already.
         rig.agent().pass_data_planes(&[plane()]).await.unwrap();
         assert_eq!(rig.written(), None);

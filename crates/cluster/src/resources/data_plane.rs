@@ -25,6 +25,7 @@ use super::services::{LoadBalancer, Nat, Route, SteeringRule};
     category = "quietwire",
     doc = "Ports, bridges, router, filter rules, NAT, load balancers and steering rules of the switch on nodes",
     printcolumn(name = "Selected", type_ = "integer", json_path = ".status.selected"),
+    printcolumn(name = "Ready", type_ = "integer", json_path = ".status.ready"),
     printcolumn(
         name = "Configured",
         type_ = "integer",
@@ -247,6 +248,13 @@ pub struct DataPlaneStatus {
     /// Number of selected nodes.
     #[serde(default)]
     pub selected: u32,
+    /// Number of nodes whose switch replies.
+    #[serde(default)]
+    pub ready: u32,
+    /// Number of these nodes by version, for at most 8 versions.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 8))]
+    pub versions: BTreeMap<String, u32>,
     /// Number of nodes whose switch has all objects.
     #[serde(default)]
     pub configured: u32,

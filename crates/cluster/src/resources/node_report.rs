@@ -127,6 +127,10 @@ pub struct DataPlaneReport {
     #[serde(default)]
     #[schemars(length(max = 64))]
     pub last_transition_time: String,
+    /// Version of the switch. Absent if no switch replies.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    pub switch_version: Option<String>,
     /// Changes that the switch refused.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32))]

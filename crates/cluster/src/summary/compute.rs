@@ -10,6 +10,8 @@ use crate::resources::{
 
 /// Most failed nodes of a summary. These are the bounds of the schema.
 const FAILED_MAX: usize = 8;
+/// Most versions of a summary.
+const VERSIONS_MAX: usize = 8;
 /// Most failing checks of a failed node.
 const CHECKS_MAX: usize = 4;
 
@@ -104,6 +106,16 @@ fn has_changed(phase: Phase) -> bool {
     )
 }
 
+/// Counts a node whose switch has a version.
+fn count_version(status: &mut DataPlaneStatus, version: &str) {
+    status.ready = status.ready.saturating_add(1);
+    if let Some(nodes) = status.versions.get_mut(version) {
+        *nodes = nodes.saturating_add(1);
+    } else if status.versions.len() < VERSIONS_MAX {
+        status.versions.insert(version.to_owned(), 1);
+    }
+}
+
 /// Returns the summary of a data plane.
 pub(crate) fn of_data_plane(
     plane: &DataPlane,
@@ -125,6 +137,9 @@ pub(crate) fn of_data_plane(
         let Some(state) = states.get(node.as_str()) else {
             continue;
         };
+        if let Some(version) = &state.switch_version {
+            count_version(&mut status, version);
+        }
         let Some(first) = state.rejected.first() else {
             status.configured = status.configured.saturating_add(1);
             continue;

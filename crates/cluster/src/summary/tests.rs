@@ -115,6 +115,7 @@ fn a_summary_of_a_data_plane_names_the_refused_changes() {
             message: "no such device".to_owned(),
         });
         let state = DataPlaneReport {
+            switch_version: Some(format!("0.{}.0", refused.len())),
             data_plane: "edge".to_owned(),
             uid: "u2".to_owned(),
             observed_generation: generation,
@@ -140,6 +141,38 @@ fn a_summary_of_a_data_plane_names_the_refused_changes() {
         (first.node.as_str(), first.object.as_str()),
         ("b", "port left")
     );
+    // Only those for the current generation.
+    let versions = BTreeMap::from([("0.0.0".to_owned(), 1), ("0.2.0".to_owned(), 1)]);
+    assert_eq!((status.ready, status.versions), (2, versions));
+}
+
+#[test]
+fn nodes_without_a_switch_are_not_ready_and_versions_are_bounded() {
+    let (mut all, mut reports) = (Nodes::new(), Vec::new());
+    for number in 0..12 {
+        let name = format!("n{number:02}");
+        let state = DataPlaneReport {
+            data_plane: "edge".to_owned(),
+            uid: "u2".to_owned(),
+            observed_generation: 1,
+            switch_version: (number > 0).then(|| format!("0.{}.0", number / 2)),
+            ..DataPlaneReport::default()
+        };
+        let spec = NodeReportSpec {
+            data_planes: vec![state],
+            ..NodeReportSpec::default()
+        };
+        all.insert(name.clone(), labels("edge", ""));
+        reports.push(NodeReport::new(&name, spec));
+    }
+    let mut status = of_data_plane(&plane(1), &all, &reports);
+    assert_eq!((status.selected, status.ready), (12, 11));
+    assert_eq!(status.versions.len(), 6);
+    for (number, report) in reports.iter_mut().enumerate() {
+        report.spec.data_planes[0].switch_version = Some(number.to_string());
+    }
+    status = of_data_plane(&plane(1), &all, &reports);
+    assert_eq!((status.ready, status.versions.len()), (12, 8));
 }
 
 /// Thousand nodes in four domains change as their turns come, and the last ones fail: the summary has the same size as that of few nodes.

@@ -201,6 +201,7 @@ impl Controller {
     pub(crate) fn answer(&mut self, request: Request) -> Answer {
         match request {
             Request::Show(subject) => self.show(subject),
+            Request::Version => to_answer(&env!("CARGO_PKG_VERSION")),
             Request::PortGroup { port } => to_answer(&self.engine.group_of_port(&port)),
             Request::Change(change) if is_of_rules(&change) && self.unconfirmed.is_some() => {
                 self.awaits_confirmation()

@@ -15,6 +15,9 @@ use serde::de::IgnoredAny;
 use super::start;
 use crate::cni::{RunningSwitch, Switch as _};
 
+/// Most characters of a version. This is the bound of the schema.
+const VERSION_MAX: usize = 64;
+
 /// Requests of the agent to a switch.
 pub(in crate::agent) trait Orders {
     /// Makes a change.
@@ -74,6 +77,16 @@ impl Running {
         Self {
             socket: socket.to_owned(),
         }
+    }
+
+    /// Returns the version of the switch.
+    ///
+    /// # Errors
+    /// No switch runs, or it does not reply.
+    pub(in crate::agent) fn version(&self) -> Result<String, String> {
+        let version: String =
+            ask(&self.socket, &Request::Version).map_err(|error| error.to_string())?;
+        Ok(version.chars().take(VERSION_MAX).collect())
     }
 
     /// Sends a request whose reply is of no interest.

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 use std::cell::{Cell, RefCell};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::net::UnixListener;
 use std::path::Path;
+use std::thread;
 
 use quietwire_switch::config::Settings;
 use quietwire_switch::config::balance::LoadBalancerSetting;
@@ -173,6 +176,27 @@ fn spec(ports: &[Port]) -> DataPlaneSpec {
 
 fn changes(switch: &FakeSwitch) -> Vec<String> {
     switch.changes.take()
+}
+
+#[test]
+fn a_running_switch_has_a_version() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("switch.sock");
+    let listener = UnixListener::bind(&path).unwrap();
+    let answering = thread::spawn(move || {
+        let (stream, _) = listener.accept().unwrap();
+        let mut request = String::new();
+        BufReader::new(&stream).read_line(&mut request).unwrap();
+        let reply = format!("{}\n", json!({ "ok": "1".repeat(100) }));
+        (&stream).write_all(reply.as_bytes()).unwrap();
+        request
+    });
+    let switch = Running::new(&path);
+    // The report has no space for a longer one.
+    assert_eq!(switch.version(), Ok("1".repeat(64)));
+    assert_eq!(answering.join().unwrap(), "\"version\"\n");
+    let error = switch.version().unwrap_err();
+    assert!(error.contains("no switch is listening"), "{error}");
 }
 
 #[test]
