@@ -222,12 +222,9 @@ fn threads(found: &mut BTreeMap<PathBuf, String>) {
             let groups = String::from_utf8_lossy(&groups);
             let set = groups.lines().find(|line| line.contains("cpuset"));
             let place = thread.join(format!("started {started}"));
-            let shown = format!(
-                "{}, {}, {}",
-                line("Name:"),
-                line("Cpus_allowed_list:"),
-                set.unwrap_or_default()
-            );
+            // Without the name, which changes if the thread executes a program.
+            let cpus = line("Cpus_allowed_list:");
+            let shown = format!("{cpus}, {}", set.unwrap_or_default());
             found.insert(place, shown);
         }
     }
