@@ -9,12 +9,11 @@ const ALL: EventKinds = EventKinds {
     limits: true,
 };
 
+/// An event and its client.
+type Noted = (NatEvent, Option<Ipv6Addr>);
+
 /// Sends a datagram of a client. Returns the result and the events with their clients, as a forwarding thread passes them on.
-fn events(
-    switch: &mut Switch,
-    host: Ipv6Addr,
-    now: u32,
-) -> (Result<(), NatDrop>, Vec<(NatEvent, Option<Ipv6Addr>)>) {
+fn events(switch: &mut Switch, host: Ipv6Addr, now: u32) -> (Result<(), NatDrop>, Vec<Noted>) {
     let packet = v6(
         Header::plain(host, mapped(server())),
         &udp((5000, 53), b"a"),
