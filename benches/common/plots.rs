@@ -135,15 +135,10 @@ const fn bars(
     [title, quantity]: [&'static str; 2],
 ) -> Plot {
     let form = Form::Bars;
+    let texts = [title, quantity, ""];
     Plot {
-        bench,
-        file,
-        description,
-        group,
-        figure,
-        title,
-        quantity,
         form,
+        ..by_size(bench, file, description, group, figure, texts)
     }
 }
 

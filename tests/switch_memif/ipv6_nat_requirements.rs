@@ -2,10 +2,7 @@
 //! Requirements of the RFCs on NAT64 and on prefix translation, one by one: `ipv6_nat_requirements.py` makes, with scapy, the frames to send
 //! and all expected ones, and reports sections that the code names without a case.
 
-use std::fs;
-
-use crate::bench::Bench;
-use crate::requirements::{document_of, play_all};
+use crate::requirements::{Neighbour, document_of, play_all, start_with};
 
 /// A NAT with one port for each parity, so that all external ports are known.
 const NAT64: &str = r#"
@@ -31,8 +28,7 @@ blocks-per-host = 1
 nat64 = { prefix = "2001:db8:64::/96", clients = ["2001:db8:1::/48"] }
 "#;
 
-/// Interface, address, MAC address.
-const NAT64_NEIGHBOURS: [(&str, &str, &str); 3] = [
+const NAT64_NEIGHBOURS: [Neighbour; 3] = [
     ("inside", "2001:db8:1::5", "02:00:00:00:00:01"),
     ("outside", "198.51.100.9", "02:00:00:00:00:02"),
     ("outside", "198.51.100.10", "02:00:00:00:00:02"),
@@ -62,7 +58,7 @@ addresses = ["2001:db8:60::1/64"]
 prefix-translation = { inside = "fd02:0:0:1::/64", outside = "2001:db8:61::/56" }
 "#;
 
-const PREFIXES_NEIGHBOURS: [(&str, &str, &str); 5] = [
+const PREFIXES_NEIGHBOURS: [Neighbour; 5] = [
     ("inside", "fd01:203:405:1::1234", "02:00:00:00:00:01"),
     ("inside", "fd01:203:405:1::5", "02:00:00:00:00:01"),
     ("inside", "fd02:0:0:1:ffff::5", "02:00:00:00:00:01"),
@@ -70,29 +66,14 @@ const PREFIXES_NEIGHBOURS: [(&str, &str, &str); 5] = [
     ("outside60", "2001:db8:60::9", "02:00:00:00:00:02"),
 ];
 
-fn start(config: &str, neighbours: &[(&str, &str, &str)]) -> Bench {
-    let mut config = config.to_owned();
-    for (interface, address, mac) in neighbours {
-        config += &format!(
-            "\n[[neighbour]]\ninterface = \"{interface}\"\naddress = \"{address}\"\nmac = \"{mac}\"\n"
-        );
-    }
-    let bench = Bench::new(&["a", "b"], &[]);
-    let file = bench.path("switch.toml");
-    fs::write(&file, config).unwrap();
-    let mut bench = bench.with(&["--config", file.to_str().unwrap()]);
-    bench.start_again();
-    bench
-}
-
 #[test]
 fn nat64_does_what_the_rfcs_ask() {
     let document = document_of("ipv6_nat_requirements.py", &["nat64"]);
-    play_all(&start(NAT64, &NAT64_NEIGHBOURS), document);
+    play_all(&start_with(NAT64, &NAT64_NEIGHBOURS), document);
 }
 
 #[test]
 fn prefix_translation_does_what_the_rfc_asks() {
     let document = document_of("ipv6_nat_requirements.py", &["prefixes"]);
-    play_all(&start(PREFIXES, &PREFIXES_NEIGHBOURS), document);
+    play_all(&start_with(PREFIXES, &PREFIXES_NEIGHBOURS), document);
 }

@@ -2,10 +2,8 @@
 //! Requirements of the RFCs on NAT, one by one: `nat_requirements.py` makes, with scapy, the frames to send and all expected ones, and
 //! reports requirements that the code names without a case.
 
-use std::fs;
-
 use crate::bench::{Bench, command, output, refused};
-use crate::requirements::{document_of, play_all};
+use crate::requirements::{Neighbour, document_of, play_all, start_with};
 
 /// A NAT with one port for each parity, so that all external ports are known.
 const CONFIG: &str = r#"
@@ -41,8 +39,7 @@ port = 443
 to = "10.0.0.6:8443"
 "#;
 
-/// Interface, address, MAC address.
-const NEIGHBOURS: [(&str, &str, &str); 5] = [
+const NEIGHBOURS: [Neighbour; 5] = [
     ("inside", "10.0.0.5", "02:00:00:00:00:01"),
     ("inside", "10.0.0.6", "02:00:00:00:00:01"),
     ("outside", "198.51.100.9", "02:00:00:00:00:02"),
@@ -52,24 +49,14 @@ const NEIGHBOURS: [(&str, &str, &str); 5] = [
 
 /// Starts a switch with the NAT, and with this line in its section.
 fn start(line: &str) -> Bench {
-    start_with(CONFIG, line)
+    start_nat(CONFIG, line)
 }
 
 /// The same with this configuration.
-fn start_with(config: &str, line: &str) -> Bench {
+fn start_nat(config: &str, line: &str) -> Bench {
     let limit = "blocks-per-host = 1\n";
-    let mut config = config.replace(limit, &format!("{limit}{line}\n"));
-    for (interface, address, mac) in NEIGHBOURS {
-        config += &format!(
-            "\n[[neighbour]]\ninterface = \"{interface}\"\naddress = \"{address}\"\nmac = \"{mac}\"\n"
-        );
-    }
-    let bench = Bench::new(&["a", "b"], &[]);
-    let file = bench.path("switch.toml");
-    fs::write(&file, config).unwrap();
-    let mut bench = bench.with(&["--config", file.to_str().unwrap()]);
-    bench.start_again();
-    bench
+    let config = config.replace(limit, &format!("{limit}{line}\n"));
+    start_with(&config, &NEIGHBOURS)
 }
 
 #[test]
@@ -92,7 +79,7 @@ fn ports_are_computed_from_inside_addresses() {
     let document = document_of("nat_requirements.py", &["deterministic"]);
     let two = CONFIG.replace("4000-4001", "4000-4003");
     let keys = "block-allocation = \"deterministic\"\nsources = [\"10.0.0.5/32\", \"10.0.0.6/32\"]";
-    let bench = start_with(&two, keys);
+    let bench = start_nat(&two, keys);
     play_all(&bench, document);
     let file = bench.path("switch.toml").display().to_string();
     for (query, offline) in [("198.51.100.1:4003", true), ("10.0.0.6", false)] {

@@ -68,7 +68,9 @@ mtu = 1280
 "#;
 
 /// Interface, address, MAC address.
-const NEIGHBOURS: [(&str, &str, &str); 11] = [
+pub(crate) type Neighbour = (&'static str, &'static str, &'static str);
+
+const NEIGHBOURS: [Neighbour; 11] = [
     ("a0", "192.0.2.7", "02:00:00:00:00:01"),
     ("a0", "2001:db8:a::7", "02:00:00:00:00:01"),
     ("two", "10.0.0.1", "02:00:00:00:00:01"),
@@ -179,13 +181,24 @@ fn is(got: &str, expected: &str) -> bool {
     is_same && (!expected.contains('?') || checksum(&octets(got)[IPV4_HEADER]) == 0)
 }
 
-fn start() -> Bench {
-    let mut config = CONFIG.to_owned();
-    for (interface, address, mac) in NEIGHBOURS {
+/// Starts a switch with ports `a` and `b`, this configuration and these neighbours.
+pub(crate) fn start_with(config: &str, neighbours: &[Neighbour]) -> Bench {
+    let mut config = config.to_owned();
+    for (interface, address, mac) in neighbours {
         config += &format!(
             "\n[[neighbour]]\ninterface = \"{interface}\"\naddress = \"{address}\"\nmac = \"{mac}\"\n"
         );
     }
+    let bench = Bench::new(&["a", "b"], &[]);
+    let file = bench.path("switch.toml");
+    fs::write(&file, config).unwrap();
+    let mut bench = bench.with(&["--config", file.to_str().unwrap()]);
+    bench.start_again();
+    bench
+}
+
+fn start() -> Bench {
+    let mut config = CONFIG.to_owned();
     for (prefix, ways) in ROUTES {
         let to = match ways {
             [kind @ ("prohibit" | "unreachable" | "blackhole")] => format!("kind = \"{kind}\""),
@@ -196,12 +209,7 @@ fn start() -> Bench {
         };
         config += &format!("\n[[route]]\nprefix = \"{prefix}\"\n{to}\n");
     }
-    let mut bench = Bench::new(&["a", "b"], &[]);
-    let file = bench.path("switch.toml");
-    fs::write(&file, config).unwrap();
-    bench = bench.with(&["--config", file.to_str().unwrap()]);
-    bench.start_again();
-    bench
+    start_with(&config, &NEIGHBOURS)
 }
 
 struct Player<'a> {

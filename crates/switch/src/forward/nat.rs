@@ -429,7 +429,7 @@ impl NatTables {
     #[cold]
     fn pass_some_events(&mut self) {
         let now = cycles::now();
-        self.report_loss();
+        self.report_loss(now);
         // The queue of events never grows.
         while let Some(event) = self.nat.take_event() {
             let ends = self.note(&event);
@@ -440,9 +440,9 @@ impl NatTables {
     }
 
     /// Passes the number of lost events on to the log, if some were lost since the last time.
-    fn report_loss(&mut self) {
+    fn report_loss(&mut self, now: u64) {
         if let Some(events) = &mut self.events {
-            events.report_loss(cycles::now(), self.nat.events_lost());
+            events.report_loss(now, self.nat.events_lost());
         }
     }
 }
@@ -535,7 +535,7 @@ impl NatStage {
         self.expire(now_s, EXPIRY_STEPS_OF_ORDER);
         for instance in &mut self.instances {
             if let Some(tables) = &mut instance.tables {
-                tables.report_loss();
+                tables.report_loss(cycles::now());
             }
         }
     }
