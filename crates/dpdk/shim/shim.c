@@ -156,10 +156,18 @@ qw_set_flow_control(uint16_t port, int mode, int *former)
 	if (code != 0)
 		return code;
 	*former = (int)conf.mode;
-	if (*former == mode)
-		return 0;
+	/* Also if they are equal: drivers report the mode in effect, which is none until a link is negotiated. */
 	conf.mode = (enum rte_eth_fc_mode)mode;
 	return rte_eth_dev_flow_ctrl_set(port, &conf);
+}
+
+int
+qw_flow_control(uint16_t port)
+{
+	struct rte_eth_fc_conf conf = { 0 };
+	const int code = rte_eth_dev_flow_ctrl_get(port, &conf);
+
+	return code != 0 ? code : (int)conf.mode;
 }
 
 int

@@ -98,6 +98,9 @@ void qw_log_libraries(void);
  */
 int qw_set_flow_control(uint16_t port, int mode, int *former);
 
+/* Returns the mode of flow control that the driver of a port reports (enum rte_eth_fc_mode), or a negative errno as above. */
+int qw_flow_control(uint16_t port);
+
 /* Value of rte_errno of the calling thread. */
 int qw_errno(void);
 

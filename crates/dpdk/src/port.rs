@@ -49,7 +49,7 @@ use crate::mempool::Mempool;
 use crate::precheck;
 use crate::segment::{HeaderLengths, LargeKind};
 use crate::steer::{SteerHits, SteerMatch, SteerRule};
-use crate::uri::PortUri;
+use crate::uri::{FlowControl, PortUri};
 use interrupts::Interrupts;
 use options::{buffer_size, check_options, check_pairs, no_interrupts};
 
@@ -562,6 +562,16 @@ impl PortHandle {
     pub fn speed_mbps(&self) -> Option<u32> {
         match &self.inner.backend {
             Backend::Device(device) => device.speed_mbps(),
+            _ => None,
+        }
+    }
+
+    /// Returns the flow control that the driver of a card reports; none for other ports, or if the driver has none. Most drivers report
+    /// the mode in effect, which is [`FlowControl::Off`] without a link.
+    #[must_use]
+    pub fn flow_control(&self) -> Option<FlowControl> {
+        match &self.inner.backend {
+            Backend::Device(device) => device.flow_control(),
             _ => None,
         }
     }

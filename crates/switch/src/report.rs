@@ -151,6 +151,10 @@ pub struct PortReport {
     pub xdp_mode: Option<String>,
     /// Link speed, Mbit/s, if the port has one.
     pub speed_mbps: Option<u32>,
+    /// Flow control that the driver of a `pci` port reports: `on`, `off`, `rx` or `tx`. Most drivers report `off` without a link. `None`
+    /// for other ports, or if the driver has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flow_control: Option<String>,
     /// Changes of the link of a `pci` port since it was opened, read once a second.
     #[serde(default)]
     pub link_changes: u64,

@@ -326,6 +326,7 @@ fn port_report(group: String, counts: PortCounts, slot: &Slot) -> PortReport {
         waiting_reason: handle.down_reason().filter(|_| !link_up),
         xdp_mode: handle.xdp_mode().map(|mode| mode.to_string()),
         speed_mbps: handle.speed_mbps(),
+        flow_control: handle.flow_control().map(|mode| mode.name().to_owned()),
         link_changes: slot.link.changes,
         kept_card_rules: Vec::new(),
         rx_queues: u16::try_from(slot.queues.len()).unwrap_or(u16::MAX),

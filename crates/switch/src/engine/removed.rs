@@ -28,6 +28,7 @@ impl RemovedPorts {
             state: STATE.to_owned(),
             waiting_reason: Some("its device was removed".to_owned()),
             speed_mbps: None,
+            flow_control: None,
             kept_card_rules: Vec::new(),
             memory: Vec::new(),
             ..report

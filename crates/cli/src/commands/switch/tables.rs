@@ -74,8 +74,8 @@ fn ports(ports: &[PortReport]) -> String {
     format!("{counts}\n\n{places}{details}")
 }
 
-/// Formats details that only some ports have: a reason to wait, the mode of AF_XDP, a speed, rules that a card has kept, a guest, the
-/// NUMA nodes of its memory, losses that the driver counts.
+/// Formats details that only some ports have: a reason to wait, the mode of AF_XDP, a speed, flow control, rules that a card has
+/// kept, a guest, the NUMA nodes of its memory, losses that the driver counts.
 fn port_details(port: &PortReport) -> String {
     let mut text = String::new();
     let name = &port.counts.name;
@@ -87,6 +87,9 @@ fn port_details(port: &PortReport) -> String {
     }
     if let Some(speed_mbps) = port.speed_mbps {
         text += &format!("\n{name}: {speed_mbps} Mbit/s");
+    }
+    if let Some(mode) = &port.flow_control {
+        text += &format!("\n{name}: flow control {mode}");
     }
     if port.link_changes > 0 {
         text += &format!("\n{name}: the link has changed {} times", port.link_changes);
@@ -431,6 +434,16 @@ mod tests {
         assert_eq!(port_details(&port), "");
         port.kept_card_rules = vec!["dns".to_owned(), "web".to_owned()];
         let expected = "\n\nwan: its card still drops frames of former rules: dns, web";
+        assert_eq!(port_details(&port), expected);
+    }
+
+    #[test]
+    fn the_flow_control_of_a_card_is_shown_with_its_port() {
+        let mut port = PortReport::default();
+        port.counts.name = "wan".to_owned();
+        port.speed_mbps = Some(1000);
+        port.flow_control = Some("rx".to_owned());
+        let expected = "\n\nwan: 1000 Mbit/s\nwan: flow control rx";
         assert_eq!(port_details(&port), expected);
     }
 

@@ -16,7 +16,23 @@ const fn mode_of(control: FlowControl) -> i32 {
     }
 }
 
+/// Returns the flow control of a value of DPDK; none for an error.
+fn of_mode(mode: i32) -> Option<FlowControl> {
+    let mut all = FlowControl::ALL.into_iter();
+    all.find(|control| mode_of(*control) == mode)
+}
+
 impl Device {
+    /// Returns the flow control that the driver of a card reports; none if it has none. Most drivers report the mode in effect, which is
+    /// [`FlowControl::Off`] without a link.
+    pub(crate) fn flow_control(&self) -> Option<FlowControl> {
+        if !matches!(self.uri, PortUri::Pci { .. }) {
+            return None;
+        }
+        // SAFETY: the port exists.
+        of_mode(unsafe { sys::qw_flow_control(self.id) })
+    }
+
     /// Sets the flow control that the URI requests.
     pub(super) fn set_flow_control(&mut self) -> Result<(), Error> {
         let PortUri::Pci {
@@ -78,6 +94,10 @@ mod tests {
         // SAFETY: started; the shim writes a number.
         let code = unsafe { sys::qw_set_flow_control(device.id, 0, &raw mut former) };
         assert_eq!((code, former), (-nix::libc::ENOTSUP, 7));
+        // SAFETY: the port exists.
+        let mode = unsafe { sys::qw_flow_control(device.id) };
+        assert_eq!((mode, of_mode(mode)), (-nix::libc::ENOTSUP, None));
+        assert_eq!(device.flow_control(), None);
         // No URI requests it.
         device.set_flow_control().unwrap();
         assert_eq!(device.former_flow_control, None);
@@ -93,5 +113,7 @@ mod tests {
             sys::RTE_ETH_FC_FULL,
         ];
         assert_eq!(modes.map(i64::from), of_dpdk.map(i64::from));
+        assert_eq!(modes.map(of_mode), FlowControl::ALL.map(Some));
+        assert_eq!(of_mode(4), None);
     }
 }
