@@ -3,6 +3,8 @@
 //! IOMMU. Requires root and the emulator of `scripts/emulated-cards`. Emulation makes all rates meaningless, so none is measured.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "cards/flow_control.rs"]
+mod flow_control;
 #[path = "cards/functions.rs"]
 mod functions;
 #[path = "cards/guest.rs"]
@@ -11,6 +13,8 @@ mod guest;
 mod monitor;
 #[path = "cards/offloads.rs"]
 mod offloads;
+#[path = "cards/queues.rs"]
+mod queues;
 #[path = "cards/split_path.rs"]
 mod split_path;
 #[path = "cards/study.rs"]
@@ -21,7 +25,6 @@ mod switches;
 #[path = "cards/wire.rs"]
 mod wire;
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -29,17 +32,10 @@ use std::time::Duration;
 use serde_json::Value;
 
 use guest::CardGuest;
-use guest::Model::{E1000e, Igb, Virtio, VirtioRss, Vmxnet3};
-use wire::{FRAME_MIN, Frame, flow_and_sequence, tagged, vlan_of};
+use guest::Model::{E1000e, Igb, Virtio, Vmxnet3};
+use wire::{FRAME_MIN, Frame, tagged, vlan_of};
 
 const DEADLINE: Duration = Duration::from_secs(150);
-/// Flows of the tests of queues: for an even spread, for both directions, and for the order of the frames of each.
-const FLOWS: u32 = 10_000;
-const SOME_FLOWS: u32 = 2_000;
-const FEW_FLOWS: u32 = 200;
-/// Frames under way in them: a window takes a time that emulation makes long. Rings have 1,024 descriptors, and the socket of the relay has
-/// space for 250 frames.
-const WINDOW: usize = 128;
 
 /// One guest at a time: emulated guests use all CPUs.
 fn alone() -> MutexGuard<'static, ()> {
@@ -193,174 +189,6 @@ fn cards_are_described(guest: &mut CardGuest) {
             );
         }
     }
-}
-
-/// Returns the frames of each queue of a port, and the CPUs that serve them.
-fn queues(guest: &mut CardGuest, port: &str) -> BTreeMap<u64, (u64, u64)> {
-    let queues = guest.show("queues");
-    let number =
-        |queue: &Value, key: &str| queue[key].as_u64().unwrap_or_else(|| panic!("{queue}"));
-    queues
-        .iter()
-        .filter(|queue| queue["port"] == port)
-        .map(|queue| {
-            (
-                number(queue, "queue"),
-                (number(queue, "frames"), number(queue, "cpu")),
-            )
-        })
-        .collect()
-}
-
-/// Returns the frames that each queue of a port has received since `before`.
-fn received_since(
-    guest: &mut CardGuest,
-    port: &str,
-    before: &BTreeMap<u64, (u64, u64)>,
-) -> Vec<u64> {
-    let now = queues(guest, port);
-    now.iter()
-        .map(|(queue, (frames, _))| frames - before.get(queue).map_or(0, |(frames, _)| *frames))
-        .collect()
-}
-
-/// Sends frames of flows to the first card, and checks that each flow arrives complete and in order at the second one.
-fn flows_arrive_in_order(guest: &mut CardGuest, flows: u32, sequences: u32, is_answer: bool) {
-    let frames: Vec<Vec<u8>> = (0..sequences)
-        .flat_map(|sequence| {
-            (0..flows).map(move |flow| {
-                Frame {
-                    is_answer,
-                    ..Frame::of(flow, sequence)
-                }
-                .octets()
-            })
-        })
-        .collect();
-    let carried = guest.wires[0].carry(&guest.wires[1], &frames, WINDOW);
-    if carried.lost > 0 {
-        // The counters say where: a queue without frames, a thread that does not send, a card that drops.
-        let counters = guest.run("quietwire switch show queues; quietwire switch show stats; quietwire switch show ports --json");
-        panic!(
-            "{} of {} frames are lost: {counters}",
-            carried.lost,
-            frames.len()
-        );
-    }
-    let mut next: BTreeMap<u32, u32> = BTreeMap::new();
-    for frame in &carried.frames {
-        let (flow, sequence) = flow_and_sequence(frame);
-        let expected = next.entry(flow).or_default();
-        assert_eq!(sequence, *expected, "flow {flow}");
-        *expected += 1;
-    }
-    assert_eq!(next.len(), flows as usize);
-    assert!(next.values().all(|count| *count == sequences));
-}
-
-fn is_even(frames: &[u64]) -> bool {
-    let mean = frames.iter().sum::<u64>() as f64 / frames.len() as f64;
-    frames
-        .iter()
-        .all(|count| (*count as f64 - mean).abs() <= 0.2 * mean)
-}
-
-#[test]
-#[ignore = "requires QEMU 10 of scripts/emulated-cards; make test-cards runs it"]
-fn flows_spread_evenly_over_the_queues_of_igb_and_stay_in_order() {
-    let _alone = alone();
-    let mut guest = CardGuest::boot(&[Igb, Igb]);
-    guest.bind_all();
-    guest.switch(&ports(&guest, "?queues=4"), "--cross-connect a,b");
-    guest.port_becomes("a", "up");
-    guest.port_becomes("b", "up");
-    let before = queues(&mut guest, "a");
-    assert_eq!(before.len(), 4, "{before:?}");
-    let cpus: Vec<u64> = before.values().map(|(_, cpu)| *cpu).collect();
-    assert!(cpus.contains(&1) && cpus.contains(&2), "{cpus:?}");
-    flows_arrive_in_order(&mut guest, FLOWS, 1, false);
-    let frames = received_since(&mut guest, "a", &before);
-    assert_eq!(frames.iter().sum::<u64>(), u64::from(FLOWS));
-    assert!(is_even(&frames), "{frames:?}");
-    flows_arrive_in_order(&mut guest, FEW_FLOWS, 10, false);
-    // A queue that moves takes its flows with it.
-    let (queue, cpu) = before
-        .iter()
-        .map(|(queue, (_, cpu))| (*queue, *cpu))
-        .next()
-        .unwrap();
-    let other = 3 - cpu;
-    guest.run(&format!(
-        "quietwire switch set queue a {queue} --cpu {other}"
-    ));
-    let moved = queues(&mut guest, "a");
-    assert_eq!(moved[&queue].1, other, "{moved:?}");
-    flows_arrive_in_order(&mut guest, FEW_FLOWS, 10, false);
-    let frames = received_since(&mut guest, "a", &moved);
-    assert!(frames.iter().all(|count| *count > 0), "{frames:?}");
-    guest.stop_switch();
-}
-
-#[test]
-#[ignore = "requires QEMU 10 of scripts/emulated-cards; make test-cards runs it"]
-fn both_directions_of_a_flow_have_one_queue_of_igb_with_a_symmetric_key() {
-    let _alone = alone();
-    let mut guest = CardGuest::boot(&[Igb, Igb]);
-    guest.bind_all();
-    guest.switch(
-        &ports(&guest, "?queues=4&rss=symmetric"),
-        "--cross-connect a,b",
-    );
-    guest.port_becomes("a", "up");
-    guest.port_becomes("b", "up");
-    let mut of_directions = Vec::new();
-    for is_answer in [false, true] {
-        let before = queues(&mut guest, "a");
-        flows_arrive_in_order(&mut guest, SOME_FLOWS, 1, is_answer);
-        of_directions.push(received_since(&mut guest, "a", &before));
-    }
-    assert!(is_even(&of_directions[0]), "{of_directions:?}");
-    assert_eq!(of_directions[0], of_directions[1]);
-    guest.stop_switch();
-}
-
-#[test]
-#[ignore = "requires QEMU 10 of scripts/emulated-cards; make test-cards runs it"]
-fn flows_spread_evenly_over_the_queues_of_virtio_and_stay_in_order() {
-    let _alone = alone();
-    let mut guest = CardGuest::boot(&[VirtioRss, Igb]);
-    guest.bind_all();
-    guest.switch(&ports(&guest, "?queues=4"), "--cross-connect a,b");
-    guest.port_becomes("a", "up");
-    guest.port_becomes("b", "up");
-    let before = queues(&mut guest, "a");
-    assert_eq!(before.len(), 4, "{before:?}");
-    let cpus: Vec<u64> = before.values().map(|(_, cpu)| *cpu).collect();
-    assert!(cpus.contains(&1) && cpus.contains(&2), "{cpus:?}");
-    flows_arrive_in_order(&mut guest, FLOWS, 1, false);
-    let frames = received_since(&mut guest, "a", &before);
-    assert!(is_even(&frames), "{frames:?}");
-    flows_arrive_in_order(&mut guest, FEW_FLOWS, 10, false);
-    guest.stop_switch();
-}
-
-/// Emulated, neither card spreads flows, so one queue may have all frames.
-#[test]
-#[ignore = "requires QEMU 10 of scripts/emulated-cards; make test-cards runs it"]
-fn cards_that_do_not_spread_flows_forward_with_several_queues() {
-    let _alone = alone();
-    let mut guest = CardGuest::boot(&[E1000e, Vmxnet3]);
-    guest.bind_all();
-    guest.switch(&ports(&guest, "?queues=2"), "--cross-connect a,b");
-    for (name, from, to) in [("a", 0, 1), ("b", 1, 0)] {
-        guest.port_becomes(name, "up");
-        let before = queues(&mut guest, name);
-        assert_eq!(before.len(), 2, "{before:?}");
-        guest.wires[from].carries(&guest.wires[to], &frames(100, 1514));
-        let received = received_since(&mut guest, name, &before);
-        assert_eq!(received.iter().sum::<u64>(), 100, "{received:?}");
-    }
-    guest.stop_switch();
 }
 
 #[test]

@@ -3,9 +3,11 @@
 //! huge pages, and the binary under test with the drivers of the cards. The switch runs in the guest; commands reach it through the agent.
 
 use std::fs::{self, File};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use quietwire_base::Deadline;
@@ -37,8 +39,10 @@ const PROGRAMS: [&str; 4] = [
     "/usr/bin/chrt",
     "/usr/bin/taskset",
 ];
-/// QEMU 10 aborts in about one of thirty boots with an IOMMU, in this function.
+/// QEMU 10 aborts in about one of thirty guests with an IOMMU, most often during the boot, in this function.
 const ABORTS: &str = "iotlb_to_section";
+/// True if QEMU aborted there under the last guest of a failed test.
+static HAS_ABORTED: AtomicBool = AtomicBool::new(false);
 const ATTEMPTS: u32 = 3;
 /// Timeout for the log of the switch in a guest that may have failed.
 const LOG_TIMEOUT: Duration = Duration::from_secs(5);
@@ -69,6 +73,19 @@ impl Model {
             }
         }
     }
+}
+
+/// Runs a test, and again if it fails because QEMU has aborted.
+pub(crate) fn repeat_if_qemu_aborts(test: impl Fn()) {
+    for _ in 1..ATTEMPTS {
+        HAS_ABORTED.store(false, Ordering::Relaxed);
+        match catch_unwind(AssertUnwindSafe(&test)) {
+            Ok(()) => return,
+            Err(_) if HAS_ABORTED.load(Ordering::Relaxed) => eprintln!("QEMU has aborted"),
+            Err(cause) => resume_unwind(cause),
+        }
+    }
+    test();
 }
 
 /// Returns the directory of the emulator.
@@ -131,7 +148,10 @@ pub(crate) struct CardGuest {
 impl Drop for CardGuest {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("{}", self.printed());
+            let printed = self.printed();
+            let has_aborted = printed.contains(ABORTS);
+            HAS_ABORTED.store(has_aborted, Ordering::Relaxed);
+            eprintln!("{printed}\n{}", self.relay_states());
         }
         for child in std::iter::once(&mut self.child).chain(&mut self.relays) {
             let _ = child.kill();
@@ -316,7 +336,29 @@ impl CardGuest {
         guest.addresses = (0..cards.len())
             .map(|card| guest.address_of(card))
             .collect();
+        guest.wait_for_relays(cards);
         Some(guest)
+    }
+
+    /// Waits until the relays have their sockets.
+    fn wait_for_relays(&self, cards: &[Model]) {
+        for (card, wire) in cards.iter().zip(&self.wires) {
+            let [socket, _] = wire.ends();
+            let is_there = || (*card != Model::VirtioRss || socket.exists()).then_some(());
+            let found = Deadline::after(DEADLINE).poll(POLL, is_there);
+            assert!(found.is_some(), "no socket {}", socket.display());
+        }
+    }
+
+    /// Returns the states of the relays, for failures.
+    pub(crate) fn relay_states(&mut self) -> String {
+        let state = |relay: &mut Child| match relay.try_wait() {
+            Ok(None) => "runs".to_owned(),
+            Ok(Some(status)) => format!("has ended: {status}"),
+            Err(error) => error.to_string(),
+        };
+        let states: Vec<String> = self.relays.iter_mut().map(state).collect();
+        format!("relays: {states:?}")
     }
 
     /// Returns what the guest, QEMU and the switch have printed.
