@@ -36,6 +36,8 @@ use guest::Model::{E1000e, Igb, Virtio, Vmxnet3};
 use wire::{FRAME_MIN, Frame, tagged, vlan_of};
 
 const DEADLINE: Duration = Duration::from_secs(150);
+/// Address of the metrics in the guest.
+const METRICS: &str = "127.0.0.1:9475";
 
 /// One guest at a time: emulated guests use all CPUs.
 fn alone() -> MutexGuard<'static, ()> {
@@ -93,7 +95,7 @@ fn cards_of_every_kind_forward_and_are_shown_with_their_links_and_counters() {
     // An argument of the driver of virtio: the speed that it reports.
     let mut uris = ports(&guest, "");
     uris[4].1.push_str("?devargs=speed=25000");
-    guest.switch(&uris, connected);
+    guest.switch(&uris, &format!("{connected} --metrics {METRICS}"));
     for name in ["a", "b", "c", "d", "e", "f"] {
         guest.port_becomes(name, "up");
     }
@@ -127,6 +129,7 @@ fn cards_of_every_kind_forward_and_are_shown_with_their_links_and_counters() {
     for (a, b) in PAIRS {
         guest.wires[a].carries(&guest.wires[b], &frames(20, 1514));
     }
+    has_metrics_of_cards(&mut guest);
     // Larger frames pass once the configuration has them, threads can wait for interrupts of the card, and flow control can be set.
     guest.switch(
         &ports(&guest, "?flow-control=off")[..2],
@@ -160,6 +163,21 @@ fn tags_stay_in_the_frames_of_cards_of_every_kind() {
         }
     }
     guest.stop_switch();
+}
+
+/// Checks that metrics have the links and the statistics of drivers.
+fn has_metrics_of_cards(guest: &mut CardGuest) {
+    let port = guest.port("a");
+    let metrics = guest.run(&format!("busybox wget -q -O - http://{METRICS}/metrics"));
+    for line in [
+        format!(
+            "quietwire_switch_port_link_changes_total{{port=\"a\"}} {}\n",
+            port["link_changes"]
+        ),
+        "quietwire_switch_port_driver_statistic{port=\"a\",name=\"rx_good_packets\"} ".to_owned(),
+    ] {
+        assert!(metrics.contains(&line), "no '{line}': {metrics}");
+    }
 }
 
 /// Waits until the switch has counted this many changes of a link.
@@ -607,10 +625,8 @@ fn virtual_functions_have_the_settings_of_their_ports_while_these_are_open() {
     let uri = format!(
         "pci:{function}?mac={FUNCTION_MAC}&vlan={VLAN}&trust=on&spoof-check=off&max-tx-rate=500"
     );
-    guest.switch(
-        &[("a", uri), ("b", format!("pci:{other}"))],
-        "--cross-connect a,b",
-    );
+    let ports = [("a", uri), ("b", format!("pci:{other}"))];
+    guest.switch(&ports, "--cross-connect a,b");
     guest.port_becomes("a", "up");
     guest.port_becomes("b", "up");
     let made = guest.run(&shown);
@@ -639,6 +655,18 @@ fn virtual_functions_have_the_settings_of_their_ports_while_these_are_open() {
     let outside = vec![tagged(&to_function[0], VLAN + 1)];
     assert_eq!(guest.wires[0].carry(&guest.wires[1], &outside, 1).lost, 1);
     guest.stop_switch();
+    let after = guest.run(&shown);
+    assert!(!after.contains(FUNCTION_MAC), "{after}");
+    assert_eq!(function_settings(&after), function_settings(&before));
+    // The settings of a killed switch stay until they are cleaned up.
+    guest.switch(&ports, "--cross-connect a,b");
+    guest.port_becomes("a", "up");
+    guest.run("kill -9 $(cat /tmp/switch.pid)");
+    guest.stop_switch();
+    let left = guest.run(&shown);
+    assert!(left.contains(FUNCTION_MAC), "{left}");
+    let cleaned = guest.run("quietwire lab clean --state-directory /tmp/lab");
+    assert!(cleaned.contains(&function), "{cleaned}");
     let after = guest.run(&shown);
     assert!(!after.contains(FUNCTION_MAC), "{after}");
     assert_eq!(function_settings(&after), function_settings(&before));

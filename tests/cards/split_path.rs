@@ -53,6 +53,22 @@ fn a_tap_gives_the_kernel_the_frames_of_a_card_that_no_rule_steers() {
     guest.stop_switch();
 }
 
+/// Waits until interfaces have a link: the driver loses it when an XDP program is attached or detached.
+fn have_links(guest: &mut CardGuest, interfaces: &[String]) {
+    for interface in interfaces {
+        guest.until(&format!("grep -q 1 /sys/class/net/{interface}/carrier"));
+    }
+}
+
+/// Checks whether each interface is in promiscuous mode.
+fn are_promiscuous(guest: &mut CardGuest, interfaces: &[String], expected: bool) {
+    for interface in interfaces {
+        let shown = guest.run(&format!("/usr/sbin/ip -details link show {interface}"));
+        let users = format!("promiscuity {} ", u8::from(expected));
+        assert!(shown.contains(&users), "no '{users}': {shown}");
+    }
+}
+
 #[test]
 #[ignore = "requires QEMU 10 of scripts/emulated-cards; make test-cards runs it"]
 fn the_kernel_and_the_switch_share_the_interface_of_a_card() {
@@ -64,9 +80,9 @@ fn the_kernel_and_the_switch_share_the_interface_of_a_card() {
         let interface = guest.until(&format!("ls /sys/bus/pci/devices/{address}/net"));
         let interface = interface.trim().to_owned();
         guest.run(&format!("/usr/sbin/ip link set {interface} up"));
-        guest.until(&format!("grep -q 1 /sys/class/net/{interface}/carrier"));
         interfaces.push(interface);
     }
+    have_links(&mut guest, &interfaces);
     // The kernel counts the frames of the test that it gets: they have this destination, and no socket.
     guest.run(&format!(
         "/usr/sbin/ip address add 192.0.2.1/24 dev {}",
@@ -83,11 +99,14 @@ fn the_kernel_and_the_switch_share_the_interface_of_a_card() {
         let queues = queues.lines().count();
         uris.push((name, format!("af-xdp:{interface}?queues={queues}")));
     }
+    are_promiscuous(&mut guest, &interfaces, false);
     guest.switch(&uris, "--cross-connect a,b");
     for name in ["a", "b"] {
         guest.port_becomes(name, "up");
         steer(&mut guest, &format!("steered-{name}"), name, 7777, "");
     }
+    have_links(&mut guest, &interfaces);
+    are_promiscuous(&mut guest, &interfaces, true);
     let sent = frames_to(FIRST_CARD);
     let before = without_socket(&mut guest);
     guest.wires[0].carries(&guest.wires[1], &sent);
@@ -123,8 +142,9 @@ fn the_kernel_and_the_switch_share_the_interface_of_a_card() {
         guest.until(&format!(
             "! /usr/sbin/ip -details link show {interface} | grep -q prog/xdp"
         ));
-        guest.until(&format!("grep -q 1 /sys/class/net/{interface}/carrier"));
     }
+    have_links(&mut guest, &interfaces);
+    are_promiscuous(&mut guest, &interfaces, false);
     let before = without_socket(&mut guest);
     let carried = guest.wires[0].carry(&guest.wires[1], &sent, sent.len());
     assert_eq!(carried.frames.len(), 0);

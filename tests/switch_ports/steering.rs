@@ -42,7 +42,7 @@ source-port = "5000"
 "#;
 
 /// Counters of the kernel between, for what its interface gives it: TCP, the steered UDP port, and the other one. Later hooks see no frames
-/// to other MAC addresses.
+/// to other MAC addresses. A rule of its firewall also counts TCP.
 const COUNTERS: &str = "\
 add table netdev qw
 add counter netdev qw qw_tcp
@@ -52,6 +52,10 @@ add chain netdev qw early { type filter hook ingress device \"DEVICE\" priority 
 add rule netdev qw early tcp dport 7000 counter name qw_tcp
 add rule netdev qw early udp dport 5000 counter name qw_steered
 add rule netdev qw early udp dport 5001 counter name qw_other
+add table inet qw
+add counter inet qw qw_firewall
+add chain inet qw input { type filter hook input priority 0; }
+add rule inet qw input iifname \"DEVICE\" tcp dport 7000 counter name qw_firewall accept
 ";
 
 /// Two hosts, and the namespace of the switch between them.
@@ -117,13 +121,17 @@ impl Net {
         run(self.middle.command("nft").arg("-f").arg(rules));
     }
 
-    /// Returns the packets of a counter of the kernel between.
+    /// Returns the packets of a counter of the kernel between, at the ingress of its interface.
     fn counted(&self, name: &str) -> u64 {
+        self.counted_in("netdev", name)
+    }
+
+    fn counted_in(&self, family: &str, name: &str) -> u64 {
         let text = run(self.middle.command("nft").args([
             "-j",
             "list",
             "counter",
-            "netdev",
+            family,
             "qw",
             &format!("qw_{name}"),
         ]));
@@ -172,7 +180,8 @@ impl Connection {
 
     /// Fails unless data go to the kernel and return, which the kernel counts.
     fn goes_on(&mut self, net: &Net) {
-        let before = net.counted("tcp");
+        let count = || [net.counted("tcp"), net.counted_in("inet", "firewall")];
+        let before = count();
         for round in 0..20_u8 {
             let sent = [round; 1000];
             self.0.write_all(&sent).unwrap();
@@ -180,7 +189,9 @@ impl Connection {
             self.0.read_exact(&mut returned).unwrap();
             assert_eq!(returned, sent);
         }
-        assert!(net.counted("tcp") >= before + 20);
+        for (count, before) in count().into_iter().zip(before) {
+            assert!(count >= before + 20);
+        }
     }
 }
 
