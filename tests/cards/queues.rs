@@ -128,7 +128,7 @@ fn spread_is_even(queues: &Queues) {
     }
 }
 
-/// What has arrived of the frames of several flows.
+/// The frames of several flows that have arrived.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Arrival {
     frames: usize,
@@ -322,7 +322,7 @@ fn cards_that_do_not_spread_flows_forward_with_several_queues() {
 
 /// Requires no card.
 #[test]
-fn missing_frames_and_frames_out_of_order_are_told_apart() {
+fn missing_frames_do_not_count_as_out_of_order() {
     let sent = frames_of_flows(20, 3, false);
     let expected = Arrival {
         frames: 60,
