@@ -113,8 +113,8 @@ fn all_cpus_serve(queues: &Queues, count: usize) {
 fn uneven_queue(queues: &Queues) -> Option<(u64, f64)> {
     let mean = sum(queues) as f64 / queues.len() as f64;
     let is_uneven = |queue: &Queue| (queue.frames as f64 - mean).abs() > TOLERANCE * mean;
-    let mut uneven = queues.iter().filter(|(_, queue)| is_uneven(queue));
-    uneven.next().map(|(number, _)| (*number, mean))
+    let uneven = queues.iter().find(|entry| is_uneven(entry.1));
+    uneven.map(|(number, _)| (*number, mean))
 }
 
 /// Checks that the frames of each queue are near the mean.
