@@ -25,6 +25,6 @@ pub use export::Exports;
 pub use machine::{Machine, MachineError};
 pub use run::{AgentOptions, run};
 #[cfg(test)]
-pub(crate) use switch::saved::MAPPINGS;
+pub(crate) use switch::saved::{CONNECTIONS, MAPPINGS};
 
 pub use crate::connection::AgentError;

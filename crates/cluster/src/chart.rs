@@ -214,12 +214,17 @@ fn the_switch_in_a_pod_has_the_capabilities_of_its_unit() {
     assert_eq!(context["capabilities"], capabilities);
     assert_eq!(context["privileged"], Value::Null);
     assert_eq!(pod["automountServiceAccountToken"], json!(false));
-    // As long as the unit has, after the mappings are saved where the agent restores them.
+    // As long as the unit has, after 30 s for the files that the agent restores.
     assert!(unit.lines().any(|line| line == "TimeoutStopSec=30s"));
     assert_eq!(pod["terminationGracePeriodSeconds"], json!(60));
     let saving = &container["lifecycle"]["preStop"]["exec"]["command"];
-    let path = Path::new("/").join(crate::agent::MAPPINGS);
-    let command = json!(["quietwire", "switch", "mappings", "save", path]);
+    let save = |what: &str, file: &str| {
+        let path = Path::new("/").join(file);
+        format!("timeout 15 quietwire switch {what} save {}", path.display())
+    };
+    let connections = save("connections", crate::agent::CONNECTIONS);
+    let mappings = save("mappings", crate::agent::MAPPINGS);
+    let command = json!(["sh", "-c", format!("{connections}; {mappings}")]);
     assert_eq!(*saving, command);
 }
 

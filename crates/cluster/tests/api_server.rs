@@ -144,6 +144,10 @@ fn good() -> Vec<(&'static str, Value)> {
             "Network",
             json!({ "bridge": "lan", "port": "vhost-user", "resource": "vhost-user" }),
         ),
+        (
+            "Network",
+            json!({ "port": "host-device", "resource": "fast-nic", "ranges": [{ "subnet": "10.67.0.0/24" }] }),
+        ),
     ]
 }
 
@@ -397,6 +401,22 @@ fn bad() -> Vec<(&'static str, Value, &'static str)> {
             "Network",
             json!({ "bridge": "lan", "port": "memif", "resource": "memif", "mtu": 1400 }),
             "have an mtu",
+        ),
+        ("Network", json!({ "port": "tap" }), "bridge is required"),
+        (
+            "Network",
+            json!({ "bridge": "lan", "port": "host-device", "resource": "fast-nic" }),
+            "host-device have none",
+        ),
+        (
+            "Network",
+            json!({ "port": "host-device" }),
+            "requires resource",
+        ),
+        (
+            "Network",
+            json!({ "port": "host-device", "resource": "fast-nic", "vlan": 7 }),
+            "vlan requires bridge",
         ),
     ]
 }

@@ -55,9 +55,9 @@ pub use error::Error;
 pub use mempool::Mempool;
 pub use port::{
     FilledSlots, FrameReader, FrameSource, FramesTaken, FreeSlots, Guest, PeerNamespaces, Port,
-    PortHandle, PortOptions, PortStats, RowTaken, RxQueue, Scratch, SlotBuffer, StartedPort,
-    TxQueue, XdpMode, remove_left_flow_rules, remove_left_veth_pairs, remove_left_xdp_programs,
-    restore_left_functions, restore_left_tag_features,
+    PortHandle, PortOptions, PortStats, RingStock, RowTaken, RxQueue, Scratch, SlotBuffer,
+    StartedPort, TxQueue, XdpMode, remove_left_flow_rules, remove_left_veth_pairs,
+    remove_left_xdp_programs, restore_left_functions, restore_left_tag_features,
 };
 pub use quietwire_base::BURST_MAX;
 pub use registered::Registered;

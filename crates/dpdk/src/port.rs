@@ -53,6 +53,7 @@ use crate::uri::{FlowControl, PortUri};
 use interrupts::Interrupts;
 use options::{buffer_size, check_options, check_pairs, no_interrupts};
 
+pub use af_packet::stock::RingStock;
 pub use flow_rules::remove_left_flow_rules;
 pub use function::restore_left_functions;
 pub use in_place::{

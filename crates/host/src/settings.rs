@@ -8,6 +8,7 @@ use std::path::Path;
 use crate::files::{Disk, Files, named};
 use crate::journal::{Change, Journal};
 use crate::proc::memory_mib;
+use crate::tree::Tree;
 
 /// Run time of real-time threads per period, microseconds; -1 for no limit (sched(7)).
 pub const REALTIME_RUNTIME: &str = "/proc/sys/kernel/sched_rt_runtime_us";
@@ -18,6 +19,8 @@ pub const HUGE_PAGES: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugep
 pub(crate) const MORE_HUGE_PAGES: &str = "memory is fragmented or used as page cache: drop the page cache with `sync; echo 1 > /proc/sys/vm/drop_caches` and apply again, or reserve huge pages at boot with hugepages= on the kernel command line";
 /// The kernel's memory statistics.
 pub const MEMORY: &str = "/proc/meminfo";
+/// Directory of NUMA nodes in sysfs.
+const NODES: &str = "sys/devices/system/node";
 const HUGE_PAGES_FREE: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages";
 
 /// Writes a setting unless it already has the value. Returns whether it was written.
@@ -88,6 +91,19 @@ pub fn huge_pages_free() -> io::Result<u64> {
     read_number(Path::new(HUGE_PAGES_FREE))
 }
 
+/// Returns the number of 2 MiB pages that are free on every NUMA node below `root`: that of the node with the fewest. 0 if the kernel lists
+/// no node.
+#[must_use]
+pub fn huge_pages_free_on_each_node(root: &Path) -> u64 {
+    let tree = Tree::new(root);
+    let free = |node: u32| {
+        let path = format!("{NODES}/node{node}/hugepages/hugepages-2048kB/free_hugepages");
+        tree.value::<u64>(&path).unwrap_or(0)
+    };
+    let nodes = tree.numbered(NODES, "node");
+    nodes.into_iter().map(free).min().unwrap_or(0)
+}
+
 /// Returns the memory available without swapping, MiB (`MemAvailable`, proc_meminfo(5)).
 ///
 /// # Errors
@@ -119,4 +135,26 @@ pub fn read_number(path: &Path) -> io::Result<u64> {
             ),
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_are_free_on_each_node_if_the_node_with_the_fewest_has_them() {
+        let root = tempfile::tempdir().unwrap();
+        assert_eq!(huge_pages_free_on_each_node(root.path()), 0);
+        for (node, free) in [(0, "40\n"), (1, "12\n")] {
+            let pool = format!("{NODES}/node{node}/hugepages/hugepages-2048kB");
+            let pool = root.path().join(pool);
+            fs::create_dir_all(&pool).unwrap();
+            fs::write(pool.join("free_hugepages"), free).unwrap();
+            let least = if node == 0 { 40 } else { 12 };
+            assert_eq!(huge_pages_free_on_each_node(root.path()), least);
+        }
+        // A node without pages of this size.
+        fs::create_dir_all(root.path().join(NODES).join("node2")).unwrap();
+        assert_eq!(huge_pages_free_on_each_node(root.path()), 0);
+    }
 }

@@ -45,7 +45,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 
-use quietwire_dpdk::{Bell, Eal, Mempool};
+use quietwire_dpdk::{Bell, Eal, Mempool, RingStock};
 use quietwire_packet::VlanId;
 
 use crate::bridge_view::{AskedStatics, BridgeView, History, Statics};
@@ -130,6 +130,8 @@ pub(crate) struct Engine {
     /// Sleep state of the service thread until it starts, and its bell, if threads wait instead of polling without frames.
     service_doze: Option<Doze>,
     service_bell: Option<Arc<Bell>>,
+    /// Rings for ports that are added at run time.
+    ring_stock: Option<RingStock>,
     maker: Arc<dyn Maker>,
     eal: Eal,
 }
@@ -186,10 +188,12 @@ impl Engine {
             segmenter: None,
             service_bell: service_doze.as_ref().map(|doze| Arc::clone(doze.bell())),
             service_doze,
+            ring_stock: None,
             maker,
             eal: eal.clone(),
         };
         engine.apply(plan.clone())?;
+        engine.ring_stock = Some(RingStock::default());
         Ok(engine)
     }
 

@@ -21,7 +21,8 @@ use super::machine::{Machine, MachineError};
 use super::marker::Marker;
 use super::rollout::{Turn, turn};
 use super::status::{complete, groups, is_same, plain, rejections};
-use super::switch::{OwnObjects, Running, bring, saved, start};
+use super::switch::saved::SavedFiles;
+use super::switch::{OwnObjects, Running, bring, start};
 use super::urgent::{self, Urgent};
 use crate::addresses::{self, Book};
 use crate::connection::{AgentError, connect, ended};
@@ -136,7 +137,7 @@ pub(super) struct Agent {
     switch: Running,
     control_socket: PathBuf,
     made: PathBuf,
-    mappings: PathBuf,
+    saved: SavedFiles,
     /// Metadata of the node, and the time at which it was read.
     metadata: Option<(Instant, ObjectMeta)>,
     /// The report of the node as the API server has it, and the time at which it was read.
@@ -155,7 +156,7 @@ impl Agent {
             switch: Running::new(&options.control_socket),
             control_socket: options.control_socket,
             made: options.root.join(MADE),
-            mappings: options.root.join(saved::MAPPINGS),
+            saved: SavedFiles::below(&options.root),
             metadata: None,
             report: None,
             retry: None,
@@ -294,7 +295,7 @@ impl Agent {
         let owner = selecting.next();
         let spec = owner.map(|plane| plane.spec.clone());
         let rejected = self.bring(spec.unwrap_or_default()).await?;
-        self.restore_mappings().await?;
+        self.restore_saved().await?;
         let all = planes.iter().filter(|it| it.spec.selects(&labels));
         let all: BTreeSet<String> = all.filter_map(|it| it.uid()).collect();
         let mut report = self.known();
@@ -341,12 +342,13 @@ impl Agent {
         done.map_err(|error| PassError::Task(format!("{}: {error}", self.made.display())))
     }
 
-    /// Restores saved mappings of a switch that was started again. The switch has its NATs and load balancers by then.
-    async fn restore_mappings(&self) -> Result<(), PassError> {
-        let (socket, mappings) = (self.control_socket.clone(), self.mappings.clone());
-        let done = tokio::task::spawn_blocking(move || saved::restore(&socket, &mappings)).await;
+    /// Restores the saved state of a switch that was started again. The switch has its NATs and load balancers by then, but no ports of
+    /// containers.
+    async fn restore_saved(&self) -> Result<(), PassError> {
+        let (socket, saved) = (self.control_socket.clone(), self.saved.clone());
+        let done = tokio::task::spawn_blocking(move || saved.restore(&socket)).await;
         if let Err(error) = done.map_err(|error| PassError::Task(error.to_string()))? {
-            tracing::warn!("saved mappings: {error}");
+            tracing::warn!("saved state of the switch: {error}");
         }
         Ok(())
     }

@@ -44,11 +44,10 @@ fn route(route: &NetworkRoute) -> Value {
 fn configuration(namespace: &str, name: &str, network: &Network) -> Value {
     let spec = &network.spec;
     let capabilities = json!({ "mac": true, "ips": true, "CNIDeviceInfoFile": true });
-    let mut plugin = BTreeMap::from([
-        ("type", json!("quietwire")),
-        ("bridge", json!(spec.bridge)),
-        ("capabilities", capabilities),
-    ]);
+    let mut plugin = BTreeMap::from([("type", json!("quietwire")), ("capabilities", capabilities)]);
+    if let Some(bridge) = &spec.bridge {
+        plugin.insert("bridge", json!(bridge));
+    }
     if let Some(vlan) = spec.vlan {
         plugin.insert("vlan", json!(vlan));
     }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::controller::Controller;
 use super::definition::definitions;
-use crate::cni::NetworkConfig;
+use crate::cni::{NetworkConfig, PortKind};
 use crate::follow::follow_once;
 use crate::resources::{
     DataPlane, DataPlaneSpec, Network, NodePartition, NodePartitionSpec, NodeReport,
@@ -57,15 +57,20 @@ fn the_plugin_accepts_the_configuration_of_a_definition() {
         "bridge": "lan", "vlan": 7, "mtu": 9000, "port": "tap", "ranges": [{ "subnet": "10.66.0.0/24" }],
         "routes": [{ "destination": "10.0.0.0/8" }, { "destination": "0.0.0.0/0", "gateway": "10.66.0.1" }],
     });
+    let functions = json!({
+        "port": "host-device", "resource": "fast-nic", "ranges": [{ "subnet": "10.67.0.0/24" }],
+    });
     let all = definitions(&[
         network("apps", "lan", &spec),
+        network("apps", "uplinks", &functions),
         network("db", "lan", &json!({ "bridge": "lan" })),
     ]);
     let names: Vec<Value> = all
         .values()
         .map(|definition| configuration(definition)["name"].clone())
         .collect();
-    assert_eq!(names, ["apps.lan", "db.lan"]);
+    assert_eq!(names, ["apps.lan", "apps.uplinks", "db.lan"]);
+    let mut ports = Vec::new();
     for definition in all.values() {
         let list = configuration(definition);
         // The runtime adds version and name of the list, and what the capabilities are for.
@@ -73,9 +78,18 @@ fn the_plugin_accepts_the_configuration_of_a_definition() {
         plugin["cniVersion"] = list["cniVersion"].clone();
         plugin["name"] = list["name"].clone();
         plugin["runtimeConfig"] = json!({ "mac": "02:00:00:00:00:01", "ips": ["10.66.0.20/24"] });
+        // Multus adds the device of the pod, if the network names a resource.
+        plugin["deviceID"] = json!("0000:17:00.1");
         let config = NetworkConfig::parse(&plugin.to_string()).unwrap();
-        assert_eq!(config.bridge, "lan");
+        ports.push((config.bridge, config.port));
     }
+    let [lan, none] = ["lan", ""].map(str::to_owned);
+    let expected = [
+        (lan.clone(), PortKind::Tap),
+        (none, PortKind::HostDevice),
+        (lan, PortKind::Veth),
+    ];
+    assert_eq!(ports, expected);
     let first = configuration(all.values().next().unwrap());
     let plugin = &first["plugins"][0];
     assert_eq!((&plugin["vlan"], &plugin["mtu"]), (&json!(7), &json!(9000)));

@@ -28,17 +28,23 @@ use serde::{Deserialize, Serialize};
     { "rule": "!has(self.routes) || has(self.ranges)", "message": "routes require ranges" },
     {
         "rule": "!has(self.port) || self.port in ['veth', 'tap'] || has(self.resource)",
-        "message": "a port of the kind memif or vhost-user requires resource"
+        "message": "a port of the kind memif, vhost-user or host-device requires resource"
     },
     {
         "rule": "!has(self.port) || self.port in ['veth', 'tap'] || !has(self.mtu)",
         "message": "only ports of the kinds veth and tap have an mtu"
-    }
+    },
+    {
+        "rule": "!(has(self.port) && self.port == 'host-device') == has(self.bridge)",
+        "message": "bridge is required, but ports of the kind host-device have none"
+    },
+    { "rule": "!has(self.vlan) || has(self.bridge)", "message": "vlan requires bridge" }
 ]))]
 pub struct NetworkSpec {
-    /// Bridge of the switch.
+    /// Bridge of the switch. Required, except for ports of the kind host-device.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63), regex(pattern = "^[A-Za-z0-9_.-]+$"))]
-    pub bridge: String,
+    pub bridge: Option<String>,
     /// VLAN in a VLAN-aware bridge.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 4094))]
@@ -83,6 +89,8 @@ pub enum NetworkPort {
     Memif,
     /// The vhost-user socket of the device that the pod has of the network's resource.
     VhostUser,
+    /// No port of the switch: the interface of the virtual function that the pod has of the network's resource.
+    HostDevice,
 }
 
 /// A range of addresses in a subnet.

@@ -64,7 +64,10 @@ pub(crate) async fn a_later_version_has_the_objects_of_this_one(admin: &Client) 
     let changed = networks.patch("kept", &parameters, &change).await.unwrap();
     assert_eq!(field(&changed), "new", "{changed:?}");
     let known: NetworkSpec = serde_json::from_value(changed.data["spec"].clone()).unwrap();
-    assert_eq!((known.bridge.as_str(), known.vlan), ("lan", Some(8)));
+    assert_eq!(
+        (known.bridge.as_deref(), known.vlan),
+        (Some("lan"), Some(8))
+    );
     networks
         .delete("kept", &DeleteParams::default())
         .await

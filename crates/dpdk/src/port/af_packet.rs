@@ -9,6 +9,8 @@
 //! Frames with up to 64 KiB of TCP or UDP data to be segmented come from senders on this machine and from interfaces that merge received
 //! segments. They are passed on whole, with one system call each ([`whole`]).
 //!
+//! The creation of a ring takes some 10 ms. Ports that are opened one after the other can take sockets with rings of a stock ([`stock`]).
+//!
 //! The rings have fixed slots (version 2), not blocks (version 3). A received frame is visible at once, and each side only
 //! tracks an index.
 
@@ -16,6 +18,7 @@ mod geometry;
 mod ring;
 mod slot;
 mod socket;
+pub(super) mod stock;
 #[cfg(test)]
 mod tests;
 mod whole;
@@ -24,7 +27,6 @@ use std::mem::ManuallyDrop;
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
 
 use nix::errno::Errno;
 use nix::libc;
@@ -573,34 +575,6 @@ fn is_permanent_error(outcome: Result<usize, Errno>, sender: &PacketSocket) -> b
     }
 }
 
-/// Sockets of a queue that receive and send.
-type RingSockets = (PacketSocket, PacketSocket);
-
-/// Creates the sockets with rings of all queues. For each ring, the kernel waits until no CPU uses a former one (synchronize_net in
-/// packet_set_ring, net/packet/af_packet.c), which takes some 10 ms: a further thread waits for those that send at the same time.
-fn ring_sockets(
-    interface: u32,
-    queues: u16,
-    (rx_geometry, tx_geometry): (Geometry, Geometry),
-) -> Result<Vec<RingSockets>, Failure> {
-    let senders = || -> Result<Vec<_>, Failure> {
-        let all = (0..queues).map(|_| PacketSocket::sender(interface, tx_geometry));
-        all.collect()
-    };
-    thread::scope(|scope| {
-        let builder = thread::Builder::new().name("qw-rings".to_owned());
-        let spawned = builder.spawn_scoped(scope, senders);
-        let receivers = (0..queues).map(|_| PacketSocket::receiver(interface, rx_geometry));
-        let receivers = receivers.collect::<Result<Vec<_>, Failure>>();
-        let senders = match spawned {
-            Ok(thread) => thread.join().unwrap_or(Err(("a thread", Errno::EIO))),
-            // It takes longer without a thread.
-            Err(_) => senders(),
-        };
-        Ok(receivers?.into_iter().zip(senders?).collect())
-    })
-}
-
 /// Opens a port on an interface with the given queues per direction, which receive frames from then on. `is_promiscuous`: the caller holds
 /// the interface in promiscuous mode.
 ///
@@ -634,8 +608,11 @@ pub(crate) fn open(
     let tx_geometry = geometry(options.tx_ring_size);
     let (mut rx, mut tx, mut shared) = (Vec::new(), Vec::new(), Vec::new());
     let mut kinds = None;
-    let sockets = ring_sockets(index, queues, (rx_geometry, tx_geometry)).map_err(failed)?;
-    for (number, (receiver, sender)) in sockets.into_iter().enumerate() {
+    let geometries = (rx_geometry, tx_geometry);
+    let stock = options.ring_stock.as_ref();
+    let pairs = stock::pairs(stock, queues, geometries).map_err(failed)?;
+    for (number, pair) in pairs.into_iter().enumerate() {
+        let (receiver, sender) = pair.attach(index).map_err(failed)?;
         let whole = PacketSocket::whole_sender(index).map_err(failed)?;
         let queue = Arc::new(Queue {
             receiver: Arc::new(receiver),
@@ -696,5 +673,8 @@ pub(crate) fn open(
         tx_slots: tx_geometry.slots,
         _promiscuity: promiscuity,
     };
+    if let Some(stock) = stock {
+        stock.fill(geometries);
+    }
     Ok((rx, tx, interface))
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Options of a port.
 
+use super::af_packet::stock::RingStock;
 use crate::error::Error;
 use crate::steer::SteerRule;
 use crate::uri::PortUri;
@@ -31,6 +32,8 @@ pub struct PortOptions {
     /// Rules about the frames that an `af-xdp` or `pci` port receives ([`crate::PortHandle::steer`]). Without rules, it receives all
     /// frames.
     pub steer: Vec<SteerRule>,
+    /// Rings for ports with packet sockets. Without a stock, the port waits until the kernel has created its rings.
+    pub ring_stock: Option<RingStock>,
 }
 
 impl PortOptions {
@@ -48,6 +51,7 @@ impl PortOptions {
             rx_interrupts: false,
             uses_card_offloads: false,
             steer: Vec::new(),
+            ring_stock: None,
         }
     }
 

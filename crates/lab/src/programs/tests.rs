@@ -140,6 +140,7 @@ fn vpp_is_started_connected_and_configured() {
         startup.contains("corelist-workers") && startup.contains("dpdk_plugin.so { disable }"),
         "{startup}"
     );
+    assert!(startup.contains("buffers { page-size default"), "{startup}");
     let counts = vpp.frames(&plan, Deadline::after(TIMEOUT)).unwrap();
     let counted = |port: &str| (counts.ports[port].received, counts.ports[port].sent);
     assert_eq!([counted("p0"), counted("p1")], [(12, 4), (7, 0)]);

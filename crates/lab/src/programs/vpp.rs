@@ -4,9 +4,10 @@
 
 use std::cell::RefCell;
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use quietwire_base::{Deadline, find_program};
+use quietwire_host::settings;
 use quietwire_tester::account::ElementCounts;
 
 use super::forwarder::Forwarder;
@@ -25,6 +26,29 @@ use crate::unavailable::Unavailable;
 /// Command that prints the counts of the nodes.
 const RUNTIME: &str = "show runtime";
 
+/// Huge pages of 2 MiB that are free on each NUMA node if VPP uses huge pages. Its buffers occupy 20 on each node, and its DPDK plugin
+/// reserves 8. If fewer are free, VPP enlarges the pool of the node and does not restore it.
+const FREE_HUGE_PAGES_MIN: u64 = 32;
+
+/// Pages of VPP's buffers. Its heap has ordinary pages, as by default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum BufferPages {
+    #[default]
+    Ordinary,
+    Huge,
+}
+
+impl BufferPages {
+    /// Selects huge pages if enough are free, so that VPP leaves the size of the pool unchanged.
+    const fn with_free(pages: u64) -> Self {
+        if pages >= FREE_HUGE_PAGES_MIN {
+            Self::Huge
+        } else {
+            Self::Ordinary
+        }
+    }
+}
+
 /// Counts of the nodes until they were last cleared. VPP prints means of three digits: since its start, they would be too inexact for a
 /// trial.
 #[derive(Debug, Default)]
@@ -39,6 +63,7 @@ pub(super) struct Vpp {
     daemon: Option<PathBuf>,
     client: Option<PathBuf>,
     processes: Vec<Process>,
+    pages: BufferPages,
     cleared: RefCell<Cleared>,
 }
 
@@ -55,6 +80,7 @@ impl Vpp {
             daemon,
             client,
             processes: Vec::new(),
+            pages: BufferPages::default(),
             cleared: RefCell::default(),
         }
     }
@@ -125,8 +151,8 @@ fn cli_socket(plan: &Plan) -> String {
     plan.directory.join("cli.sock").display().to_string()
 }
 
-/// Its startup file.
-fn startup(plan: &Plan) -> String {
+/// Returns its startup file (VPP documentation: configuration/reference).
+fn startup(plan: &Plan, pages: BufferPages) -> String {
     let rest = plan.rest.first().map_or(0, |cpu| cpu.0);
     let mut text = format!(
         "unix {{ nodaemon cli-listen {} log {} runtime-dir {} }}\n",
@@ -140,6 +166,12 @@ fn startup(plan: &Plan) -> String {
         "cpu {{ main-core {rest} corelist-workers {} }}",
         plan.cpus
     );
+    let page_size = match pages {
+        BufferPages::Ordinary => "default",
+        BufferPages::Huge => "default-hugepage",
+    };
+    text += "memory { main-heap-page-size default }\n";
+    let _ = writeln!(text, "buffers {{ page-size {page_size} }}");
     let _ = writeln!(text, "api-segment {{ prefix {} }}", plan.tag);
     let cards: Vec<&str> = plan
         .ports
@@ -152,7 +184,11 @@ fn startup(plan: &Plan) -> String {
     if cards.is_empty() {
         text += "plugins { plugin dpdk_plugin.so { disable } }\n";
     } else {
-        let _ = writeln!(text, "dpdk {{ dev {} }}", cards.join(" dev "));
+        let memory = match pages {
+            BufferPages::Ordinary => " no-hugetlb",
+            BufferPages::Huge => "",
+        };
+        let _ = writeln!(text, "dpdk {{ dev {}{memory} }}", cards.join(" dev "));
     }
     text
 }
@@ -205,7 +241,9 @@ impl Forwarder for Vpp {
 
     fn start(&mut self, plan: &Plan, context: &mut ElementContext<'_>) -> Result<(), LabError> {
         let file = plan.directory.join("startup.conf");
-        std::fs::write(&file, startup(plan))
+        let free = settings::huge_pages_free_on_each_node(Path::new("/"));
+        self.pages = BufferPages::with_free(free);
+        std::fs::write(&file, startup(plan, self.pages))
             .map_err(io_error(&file, "writing its startup file"))?;
         let daemon = self.daemon.clone().unwrap_or_else(|| "vpp".into());
         let command = ["-c".to_owned(), file.display().to_string()];
@@ -293,7 +331,8 @@ impl Forwarder for Vpp {
     }
 
     fn configuration(&self, plan: &Plan) -> Result<Vec<String>, String> {
-        let mut lines: Vec<String> = startup(plan).lines().map(str::to_owned).collect();
+        let text = startup(plan, self.pages);
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
         for question in ["show mode", "show memif", "show vhost-user"] {
             // Not every build has all of them.
             if let Ok(reported) = self.ask(plan, question) {
@@ -305,5 +344,49 @@ impl Forwarder for Vpp {
 
     fn processes(&mut self) -> &mut [Process] {
         &mut self.processes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::plan;
+    use super::*;
+
+    /// Returns the startup file for a number of free huge pages, by line.
+    fn lines(plan: &Plan, free: u64) -> Vec<String> {
+        let text = startup(plan, BufferPages::with_free(free));
+        text.lines().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn vpp_uses_huge_pages_only_if_enough_are_free() {
+        let mut plan = plan(Path::new("/lab"));
+        let heap = "memory { main-heap-page-size default }".to_owned();
+        for (free, buffers) in [
+            (0, "buffers { page-size default }"),
+            (FREE_HUGE_PAGES_MIN - 1, "buffers { page-size default }"),
+            (
+                FREE_HUGE_PAGES_MIN,
+                "buffers { page-size default-hugepage }",
+            ),
+        ] {
+            let lines = lines(&plan, free);
+            assert!(lines.contains(&heap), "{lines:?}");
+            let found: Vec<&String> = lines
+                .iter()
+                .filter(|line| line.starts_with("buffers"))
+                .collect();
+            assert_eq!(found, [buffers], "{free}");
+        }
+        let address = "0000:00:05.0".to_owned();
+        plan.ports.truncate(1);
+        plan.ports[0].attachment = Attachment::Pci { address };
+        for (free, dpdk) in [
+            (0, "dpdk { dev 0000:00:05.0 no-hugetlb }"),
+            (FREE_HUGE_PAGES_MIN, "dpdk { dev 0000:00:05.0 }"),
+        ] {
+            let lines = lines(&plan, free);
+            assert!(lines.iter().any(|line| line == dpdk), "{lines:?}");
+        }
     }
 }

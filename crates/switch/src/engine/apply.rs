@@ -339,7 +339,11 @@ impl Engine {
         plan: &Plan,
         new: &[PortPlan],
     ) -> Result<Vec<(Slot, Vec<RxQueue>)>, SwitchError> {
-        let options: Vec<PortOptions> = new.iter().map(|port| options(plan, port)).collect();
+        let options = new.iter().map(|port| PortOptions {
+            ring_stock: self.ring_stock.clone(),
+            ..options(plan, port)
+        });
+        let options: Vec<PortOptions> = options.collect();
         let pools = self.buffers_of(plan, new, &options)?;
         let maker = Arc::clone(&self.maker);
         let mut opened = Vec::new();
@@ -522,6 +526,7 @@ fn options(plan: &Plan, port: &PortPlan) -> PortOptions {
         },
         uses_card_offloads: true,
         steer: plan.device_rules(port),
+        ring_stock: None,
     }
 }
 

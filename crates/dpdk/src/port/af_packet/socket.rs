@@ -26,6 +26,9 @@ const WHOLE_FRAMES_MAX: usize = 16 << 20;
 /// linux/if_packet.h, PACKET_COPY_THRESH.
 const PACKET_COPY_THRESH: libc::c_int = 7;
 
+/// Index of the interface of a socket that has none.
+const NO_INTERFACE: u32 = 0;
+
 /// Failed step of a socket's creation, with the error.
 pub(super) type Failure = (&'static str, Errno);
 
@@ -46,12 +49,12 @@ impl Deref for PacketSocket {
 }
 
 impl PacketSocket {
-    /// Creates a socket that receives into a ring. It receives nothing before [`Self::start`].
+    /// Creates a socket that receives into a ring, without an interface. It receives nothing before [`Self::start`].
     ///
     /// Each frame has a `virtio_net_hdr`, which describes an incomplete checksum and segmentation (PACKET_VNET_HDR). A frame that is
     /// longer than a slot also waits in the socket's queue, as a reference and without a copy (PACKET_COPY_THRESH).
-    pub(super) fn receiver(interface: u32, ring: Geometry) -> Result<Self, Failure> {
-        let own = Self::new(interface)?;
+    pub(super) fn receiver(ring: Geometry) -> Result<Self, Failure> {
+        let own = Self::new(NO_INTERFACE)?;
         own.set("PACKET_VNET_HDR", libc::PACKET_VNET_HDR, &1i32)?;
         own.set("PACKET_IGNORE_OUTGOING", libc::PACKET_IGNORE_OUTGOING, &1)?;
         own.set("PACKET_COPY_THRESH", PACKET_COPY_THRESH, &1i32)?;
@@ -60,13 +63,13 @@ impl PacketSocket {
         Ok(own)
     }
 
-    /// Creates a socket that sends from a ring and never receives.
+    /// Creates a socket that sends from a ring and never receives, without an interface.
     ///
     /// The kernel skips a frame that the interface refuses (PACKET_LOSS). Frames go to the driver without a queueing
     /// discipline (PACKET_QDISC_BYPASS): a queueing discipline delays frames, and drops them after this side has counted
     /// them as sent (all of them, while the interface has no carrier).
-    pub(super) fn sender(interface: u32, ring: Geometry) -> Result<Self, Failure> {
-        let own = Self::new(interface)?;
+    pub(super) fn sender(ring: Geometry) -> Result<Self, Failure> {
+        let own = Self::new(NO_INTERFACE)?;
         own.set("PACKET_LOSS", libc::PACKET_LOSS, &1i32)?;
         own.set("PACKET_QDISC_BYPASS", libc::PACKET_QDISC_BYPASS, &1)?;
         own.set("PACKET_TX_RING", libc::PACKET_TX_RING, &ring.request())?;
@@ -74,6 +77,18 @@ impl PacketSocket {
         let size = (ring.slot_size as usize).saturating_add(SEND_OVERHEAD);
         let octets = size.saturating_mul(ring.slots as usize);
         own.set_size([libc::SO_SNDBUFFORCE, libc::SO_SNDBUF], octets);
+        Ok(own)
+    }
+
+    /// Sets the interface.
+    pub(super) fn with_interface(mut self, interface: u32) -> Self {
+        self.interface = interface.cast_signed();
+        self
+    }
+
+    /// Sets the interface of a socket that sends.
+    pub(super) fn bind_sender(self, interface: u32) -> Result<Self, Failure> {
+        let own = self.with_interface(interface);
         own.bind(0)?;
         Ok(own)
     }

@@ -820,3 +820,46 @@ fn a_port_needs_an_ethernet_interface() {
         }
     });
 }
+
+#[test]
+fn a_port_takes_rings_of_the_stock_and_none_of_the_frames_before() {
+    in_a_network(|| {
+        let peer = Peer::new();
+        let stock = stock::RingStock::default();
+        let options = PortOptions {
+            ring_stock: Some(stock.clone()),
+            ..PortOptions::new("p", 1518)
+        };
+        let filled = || {
+            until("the stock is filled", || {
+                stock.settled_fds().filter(|fds| fds.len() == 2)
+            })
+        };
+        let receiver = |rig: &Rig| rig.interface.queues[0].receiver.as_raw_fd();
+        // The first port finds an empty stock.
+        let first = Rig::with("stock-first", 1, &options);
+        let kept = filled();
+        drop(first);
+        peer.send(&frame(0, 60));
+        let mut rig = Rig::with("stock-second", 1, &options);
+        assert!(kept.contains(&receiver(&rig)), "{kept:?}");
+        let kept = filled();
+        let frames: Vec<_> = (60..110).map(|length| frame(length, length)).collect();
+        frames.iter().for_each(|frame| peer.send(frame));
+        let got = rig.expect(frames.len());
+        assert!(got.iter().map(|(_, frame)| frame).eq(&frames));
+        assert_eq!(rig.send(&frames), frames.len());
+        assert_eq!(peer.expect(frames.len()), frames);
+        // Rings of another size are none of the stock, which has rings of this size from then on.
+        let options = PortOptions {
+            rx_ring_size: 512,
+            ..options.clone()
+        };
+        let other = Rig::with("stock-other", 1, &options);
+        assert_eq!(other.interface.ring_sizes(), (Some(512), Some(1024)));
+        assert!(!kept.contains(&receiver(&other)), "{kept:?}");
+        let kept = filled();
+        let queues = Rig::with("stock-queues", 2, &options);
+        assert!(kept.contains(&receiver(&queues)), "{kept:?}");
+    });
+}
