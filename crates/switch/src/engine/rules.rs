@@ -447,6 +447,7 @@ impl Engine {
             http_host: rule.names.http_host.clone(),
             dns_name: rule.names.dns_name.clone(),
             name_fail: rule.names.name_fail,
+            reject_with: rule.statements.reject_with,
             log: rule.statements.log,
             log_prefix: rule.statements.log_prefix.clone(),
             dup: rule.statements.dup.clone(),
@@ -633,6 +634,7 @@ pub(super) fn concerns(rule: &RuleSetting, port: &str, bridge: Option<&String>) 
 /// Returns the statements of a rule in the form of forwarding threads, given the numbers of ports.
 fn statements_of(rule: &RuleSetting, place: &RulePlace) -> Option<Statements> {
     let StatementSetting {
+        reject_with,
         log,
         log_prefix,
         set_dscp,
@@ -644,6 +646,7 @@ fn statements_of(rule: &RuleSetting, place: &RulePlace) -> Option<Statements> {
     let prefix = log_prefix.as_deref().unwrap_or_default();
     let log = log.map(|every| Arc::new(RuleLog::new(&rule.name, prefix, every)));
     (!rule.statements.is_empty()).then_some(Statements {
+        reject_with: *reject_with,
         log,
         dup: place.dup,
         dscp: *set_dscp,

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use quietwire_dpdk::{Burst, Mbuf, Mempool, cycles};
 use quietwire_tables::filter::{
-    Action, Continued, MssLimit, PortRules, Rejection, RuleEffect, RuleEffects, RuleLog,
-    Statements, Verdict, Verdicts, clamp_mss, clamp_mss_to_mtu, set_dscp,
+    Action, Continued, MssLimit, PortRules, RejectWith, Rejection, RuleEffect, RuleEffects,
+    RuleLog, Statements, Verdict, Verdicts, clamp_mss, clamp_mss_to_mtu, set_dscp,
 };
 use quietwire_tables::icmp::{ERRORS_PER_SECOND, RateLimit};
 use rtrb::Producer;
@@ -51,16 +51,16 @@ impl Effects {
         }
     }
 
-    /// Answers a rejected frame, by the port that received it.
+    /// Answers a rejected frame, by the port that received it, with this error or the default answer.
     pub(super) fn reject(
         &mut self,
         outputs: &mut [Option<Box<Output>>],
         input: usize,
-        frame: &Mbuf<'_>,
+        (frame, with): (&Mbuf<'_>, Option<RejectWith>),
         pool: &Mempool,
     ) -> RuleEffect {
         let to_cut = frame.segment_size().map(|_| frame.length() as usize);
-        let Some(rejection) = Rejection::of(frame.octets(), to_cut) else {
+        let Some(rejection) = Rejection::of(frame.octets(), to_cut, with) else {
             return RuleEffect::RejectUnanswerable;
         };
         if !self.answers.take(now()) {
