@@ -32,7 +32,7 @@ port = "a"
 protocol = "udp"
 
 [[rule]]
-name = "no-mail"
+name = "no-smtp"
 action = "reject"
 port = "a"
 protocol = "tcp"
@@ -133,12 +133,12 @@ fn rules_reject_copy_change_and_log_and_a_guard_drops_other_sources() {
     assert_eq!(error[42..], datagram[14..]);
 
     // The error of a rule is about TCP too.
-    let mail = syn(25);
-    a.send(std::slice::from_ref(&mail));
+    let smtp = syn(25);
+    a.send(std::slice::from_ref(&smtp));
     let error = a.receive(1).remove(0);
     assert_eq!(error[14 + 9], 1);
     assert_eq!(error[34..36], [3, 10]);
-    assert_eq!(error[42..], mail[14..]);
+    assert_eq!(error[42..], smtp[14..]);
 
     let ports = until("all effects are counted", || {
         let ports: Vec<PortReport> = bench.show("ports");
