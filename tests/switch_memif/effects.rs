@@ -256,14 +256,31 @@ fn rules_log_and_change_frames_that_leave() {
     ] {
         assert_eq!(counts.effects[effect], 1, "{effect:?}");
     }
-    for option in ["--dup d", "--inspect d"] {
-        let rule = format!("add rule x --action accept --direction out {option}");
+    for rule in ["--action accept --inspect d", "--action reject"] {
+        let rule = format!("add rule x --direction out {rule}");
         let reason = refused(&bench, &rule.split(' ').collect::<Vec<_>>());
-        assert!(
-            reason.contains("excludes reject, dup and inspect"),
-            "{reason}"
-        );
+        assert!(reason.contains("excludes reject and inspect"), "{reason}");
     }
+
+    // A copy is as the frame leaves, and rules of frames that leave do not apply to it.
+    let mut d = bench.peer("d");
+    for rule in [
+        "add rule copied --action continue --direction out --port b --from a --dup d --before mail",
+        "add rule none --action drop --direction out --port d",
+    ] {
+        change(&bench, &rule.split(' ').collect::<Vec<_>>());
+    }
+    let datagram = ipv4(A, (1, 2), 17, &[0, 9, 0, 25, 0, 8, 0, 0]);
+    a.send(std::slice::from_ref(&datagram));
+    assert_eq!(d.receive(1), std::slice::from_ref(&datagram));
+    assert_eq!(c.receive(1), [datagram]);
+    let counts = until("the copy is counted", || {
+        let ports: Vec<PortReport> = bench.show("ports");
+        let counts = ports[1].counts.clone();
+        (counts.effects[RuleEffect::Duplicated] == 1).then_some(counts)
+    });
+    assert_eq!(counts.effects[RuleEffect::NotDuplicated], 0);
+    assert_eq!(counts.drops[PortDrop::DeniedOut], 2);
 }
 
 #[test]

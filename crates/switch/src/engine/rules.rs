@@ -255,6 +255,25 @@ impl Engine {
         ports
     }
 
+    /// Returns the ports that rules of frames that leave by these ports send copies to.
+    pub(super) fn ports_of_copies(&self, outputs: &BTreeSet<u16>) -> BTreeSet<u16> {
+        let copies = |rule: &&RuleSetting| rule.is_out() && rule.statements.dup.is_some();
+        let rules: Vec<&RuleSetting> = self.distinct_rules().filter(copies).collect();
+        let mut ports = BTreeSet::new();
+        if rules.is_empty() {
+            return ports;
+        }
+        for output in outputs {
+            let Some(name) = self.slot(*output).map(|slot| slot.plan.name.as_str()) else {
+                continue;
+            };
+            let bridge = self.bridge_of(name);
+            let own = rules.iter().filter(|rule| concerns(rule, name, bridge));
+            ports.extend(own.filter_map(|rule| self.number(rule.statements.dup.as_ref()?)));
+        }
+        ports
+    }
+
     /// Returns the name of the bridge of a port.
     pub(super) fn bridge_of(&self, port: &str) -> Option<&String> {
         match self.group_of(port) {

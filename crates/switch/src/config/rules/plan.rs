@@ -385,10 +385,9 @@ fn check_direction(
             _ => Ok(()),
         };
     }
-    let is_for_received = statements.dup.is_some() || statements.inspect.is_some();
-    if rule.action == Action::Reject || is_for_received {
+    if rule.action == Action::Reject || statements.inspect.is_some() {
         return Err(
-            "direction = \"out\" excludes reject, dup and inspect (use them for received frames)"
+            "direction = \"out\" excludes reject and inspect (use them for received frames)"
                 .to_owned(),
         );
     }
@@ -776,7 +775,7 @@ mod tests {
                 "direction = \"out\"\nfrom = \"c\"",
                 "from: no such port: 'c'",
             ),
-            ("direction = \"out\"\ndup = \"a\"", "excludes reject, dup"),
+            ("direction = \"out\"\ndup = \"c\"", "dup: no such port: 'c'"),
             (
                 "direction = \"out\"\nset-mss = 1000",
                 "require action accept",
@@ -826,7 +825,7 @@ mod tests {
             ("port = \"b\"\ninspect = \"b\"", "'b' is a port of the rule"),
             (
                 "direction = \"out\"\ninspect = \"b\"",
-                "excludes reject, dup",
+                "excludes reject and inspect",
             ),
             ("set-mss = 87", "allowed: 88 to 65535"),
             ("set-mss = \"rt-mtu\"", "requires direction = \"out\""),
