@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Filter rules compared with the kernel's nftables: generated rulesets decide on the same frames in a chain at the ingress of a veth device,
 //! and, imported from the output of `nft -j list ruleset`, in the filter. The counters of all rules have to agree, and each frame meets the
-//! first rule that also decides on it alone. Some rules only count. Requires root and nft.
+//! rules that a plain search finds. Some rules only count. Requires root and nft.
 //!
 //! `QUIETWIRE_NFT_RULESETS` and `QUIETWIRE_NFT_FRAMES` set the numbers of rulesets and of frames for each; `QUIETWIRE_SEED` the first seed.
 //! Default: the number of the process. A failure names the seed.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+#[path = "nftables/linear.rs"]
+mod linear;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -485,21 +488,6 @@ fn received(burst: &[Vec<u8>]) -> impl Iterator<Item = (&[u8], u32)> {
     burst.iter().map(move |frame| (&frame[..], length(frame)))
 }
 
-/// Returns the first of some filters, of one rule each, that decides on each frame.
-fn first_alone(filters: &[PortRules], burst: &[Vec<u8>]) -> Vec<Option<usize>> {
-    let mut first = vec![None; burst.len()];
-    for (number, filter) in filters.iter().enumerate() {
-        let mut verdicts = [Verdict::Short; BURST_MAX];
-        filter.judge(received(burst), &mut verdicts);
-        for (first, verdict) in first.iter_mut().zip(verdicts) {
-            if first.is_none() && matches!(verdict, Verdict::Rule(..)) {
-                *first = Some(number);
-            }
-        }
-    }
-    first
-}
-
 /// Returns the frames that each rule counts in the filter, by the handle of the rule in nftables.
 fn filtered(seed: u64, json: &str, frames: &[Vec<u8>]) -> BTreeMap<u64, Vec<Vec<u8>>> {
     let failed = |reason: String| format!("QUIETWIRE_SEED={seed}: {reason}\n{json}");
@@ -529,26 +517,23 @@ fn filtered(seed: u64, json: &str, frames: &[Vec<u8>]) -> BTreeMap<u64, Vec<Vec<
         frames: Arc::default(),
     });
     let rules: Vec<PortRule> = rules.collect();
-    let filter = |rules: &[PortRule]| {
-        let table = RuleTable::with_sets(rules.to_vec(), &sets, Fallback::default());
-        PortRules::new(Arc::new(table), 0, None)
-    };
-    let port = filter(&rules);
-    let alone: Vec<PortRules> = rules.chunks(1).map(filter).collect();
+    let table = RuleTable::with_sets(rules, &sets, Fallback::default());
+    let port = PortRules::new(Arc::new(table), 0, None);
     let mut decided = BTreeMap::new();
     for burst in frames.chunks(BURST_MAX) {
         let mut verdicts = [Verdict::Short; BURST_MAX];
         let mut continued = Continued::default();
         port.judge(received(burst), (&mut verdicts, Some(&mut continued)));
-        let first = first_alone(&alone, burst);
-        let burst = verdicts.iter().zip(burst).zip(first);
-        for (number, ((verdict, frame), first)) in burst.enumerate() {
+        for (number, (verdict, frame)) in verdicts.iter().zip(burst).enumerate() {
             let Verdict::Rule(rule, _) = verdict else {
                 panic!("{}", failed(format!("{verdict:?}: {frame:02x?}")));
             };
-            let reason = || format!("rule {rule}, alone rule {first:?} of {frame:02x?}");
-            assert!(first == Some(*rule as usize), "{}", failed(reason()));
-            for rule in continued.of(number).iter().chain([rule]) {
+            let passed = continued.of(number);
+            let found = (Some(*rule), passed.to_vec());
+            let plain = linear::search(&imported.rules, &imported.sets, frame);
+            let reason = || format!("rules {found:?}, one by one {plain:?} of {frame:02x?}");
+            assert!(found == plain, "{}", failed(reason()));
+            for rule in passed.iter().chain([rule]) {
                 let name = &imported.rules[*rule as usize].name;
                 let (_, handle) = name.split_once('-').unwrap();
                 let handle = handle.split('.').next().unwrap().parse().unwrap();
@@ -622,6 +607,27 @@ fn generated_rulesets_decide_as_those_of_the_kernel_do() {
     for seed in start..start + rulesets {
         compare(&namespace, seed, frames);
     }
+}
+
+#[test]
+fn a_plain_search_finds_the_first_rule() {
+    let text = "*filter\n:FORWARD ACCEPT [0:0]\n\
+                -A FORWARD -p tcp -m tcp --dport 80 --tcp-flags SYN,ACK SYN -j ACCEPT\n\
+                -A FORWARD -p tcp -j LOG\n\
+                -A FORWARD -s 10.0.0.0/8 -j DROP\nCOMMIT\n";
+    let imported = Imported::parse(text, Hook::Forward).unwrap();
+    let found = |source: [u8; 4], port: u8, flags: u8| {
+        let mut frame = vec![2; 12];
+        frame.extend([8, 0, 0x45, 0, 0, 40, 0, 0, 0, 0, 64, 6, 0, 0]);
+        frame.extend(source);
+        frame.extend([192, 0, 2, 1, 4, 0, 0, port]);
+        frame.extend([0, 0, 0, 0, 0, 0, 0, 0, 0x50, flags, 0, 0, 0, 0, 0, 0]);
+        linear::search(&imported.rules, &imported.sets, &frame)
+    };
+    assert_eq!(found([10, 0, 0, 1], 80, 0x02), (Some(0), vec![]));
+    assert_eq!(found([10, 0, 0, 1], 80, 0x12), (Some(2), vec![1]));
+    assert_eq!(found([10, 0, 0, 1], 22, 0x02), (Some(2), vec![1]));
+    assert_eq!(found([192, 0, 2, 9], 22, 0x02), (None, vec![1]));
 }
 
 #[test]

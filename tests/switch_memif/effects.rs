@@ -4,7 +4,7 @@
 use std::fs;
 
 use quietwire_packet::{Checksum, checksum};
-use quietwire_switch::config::rules::MssLimit;
+use quietwire_switch::config::rules::{MssLimit, RejectWith};
 use quietwire_switch::report::{PortDrop, PortReport, RuleEffect, RulesReport, SetsReport};
 
 use crate::bench::{Bench, change, output, refused, until};
@@ -30,6 +30,14 @@ name = "no-udp"
 action = "reject"
 port = "a"
 protocol = "udp"
+
+[[rule]]
+name = "no-smtp"
+action = "reject"
+port = "a"
+protocol = "tcp"
+destination-port = "25"
+reject-with = "host-prohibited"
 
 [[rule]]
 name = "web"
@@ -124,9 +132,17 @@ fn rules_reject_copy_change_and_log_and_a_guard_drops_other_sources() {
     assert_eq!(error[34..36], [3, 13]);
     assert_eq!(error[42..], datagram[14..]);
 
+    // The error of a rule is about TCP too.
+    let smtp = syn(25);
+    a.send(std::slice::from_ref(&smtp));
+    let error = a.receive(1).remove(0);
+    assert_eq!(error[14 + 9], 1);
+    assert_eq!(error[34..36], [3, 10]);
+    assert_eq!(error[42..], smtp[14..]);
+
     let ports = until("all effects are counted", || {
         let ports: Vec<PortReport> = bench.show("ports");
-        (ports[0].counts.effects[RuleEffect::IcmpError] == 1).then_some(ports)
+        (ports[0].counts.effects[RuleEffect::IcmpError] == 2).then_some(ports)
     });
     let counts = &ports[0].counts;
     for effect in [
@@ -138,12 +154,17 @@ fn rules_reject_copy_change_and_log_and_a_guard_drops_other_sources() {
     ] {
         assert_eq!(counts.effects[effect], 1, "{effect:?}");
     }
-    assert_eq!(counts.drops[PortDrop::Rejected], 2);
+    assert_eq!(counts.drops[PortDrop::Rejected], 3);
     let rules: RulesReport = bench.show("rules");
-    assert_eq!(rules.rules[2].set_mss, Some(MssLimit::Octets(1000)));
+    assert_eq!(rules.rules[2].reject_with, Some(RejectWith::HostProhibited));
+    assert_eq!(rules.rules[3].set_mss, Some(MssLimit::Octets(1000)));
     let table = output(&mut bench.show_command("rules"));
     assert!(
         table.contains("reject log 1, log-prefix closed:"),
+        "{table}"
+    );
+    assert!(
+        table.contains("reject reject-with host-prohibited"),
         "{table}"
     );
     let sets = output(
@@ -195,7 +216,7 @@ fn rules_reject_copy_change_and_log_and_a_guard_drops_other_sources() {
         (dropped > 0).then_some(dropped)
     });
     let rules: RulesReport = bench.show("rules");
-    assert_eq!((dropped, rules.rules[3].frames), (1, 1));
+    assert_eq!((dropped, rules.rules[4].frames), (1, 1));
     change(&bench, &["del", "rule", "leave"]);
     b.send(&[from_b(B, 3)]);
     assert_eq!(a.receive(1).len(), 1);
@@ -235,14 +256,31 @@ fn rules_log_and_change_frames_that_leave() {
     ] {
         assert_eq!(counts.effects[effect], 1, "{effect:?}");
     }
-    for option in ["--dup d", "--inspect d"] {
-        let rule = format!("add rule x --action accept --direction out {option}");
+    for rule in ["--action accept --inspect d", "--action reject"] {
+        let rule = format!("add rule x --direction out {rule}");
         let reason = refused(&bench, &rule.split(' ').collect::<Vec<_>>());
-        assert!(
-            reason.contains("excludes reject, dup and inspect"),
-            "{reason}"
-        );
+        assert!(reason.contains("excludes reject and inspect"), "{reason}");
     }
+
+    // A copy is as the frame leaves, and rules of frames that leave do not apply to it.
+    let mut d = bench.peer("d");
+    for rule in [
+        "add rule copied --action continue --direction out --port b --from a --dup d --before mail",
+        "add rule none --action drop --direction out --port d",
+    ] {
+        change(&bench, &rule.split(' ').collect::<Vec<_>>());
+    }
+    let datagram = ipv4(A, (1, 2), 17, &[0, 9, 0, 25, 0, 8, 0, 0]);
+    a.send(std::slice::from_ref(&datagram));
+    assert_eq!(d.receive(1), std::slice::from_ref(&datagram));
+    assert_eq!(c.receive(1), [datagram]);
+    let counts = until("the copy is counted", || {
+        let ports: Vec<PortReport> = bench.show("ports");
+        let counts = ports[1].counts.clone();
+        (counts.effects[RuleEffect::Duplicated] == 1).then_some(counts)
+    });
+    assert_eq!(counts.effects[RuleEffect::NotDuplicated], 0);
+    assert_eq!(counts.drops[PortDrop::DeniedOut], 2);
 }
 
 #[test]

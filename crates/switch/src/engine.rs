@@ -281,6 +281,8 @@ impl Engine {
         ports.extend(self.ports_of_effects(number));
         ports.extend(self.kernel_port(number));
         ports.extend(self.steered_port(number));
+        let copies = self.ports_of_copies(&ports);
+        ports.extend(copies);
         ports
     }
 

@@ -55,7 +55,7 @@ pub use packet::{EtherType, PacketMatch, Ports, Protocol, in_snake_case, parse_p
 pub(crate) use pattern::after_tags;
 pub use pattern::{Headers, Pattern, describe_frame};
 pub use port_name::PortName;
-pub use reject::Rejection;
+pub use reject::{RejectWith, Rejection};
 pub use rewrite::{clamp_mss, clamp_mss_to_mtu, set_dscp};
 pub use rule_match::{
     Dscp, FieldValue, FlagList, FurtherMatch, OrSet, OutMatch, RuleMatch, SetName, TcpFlags,

@@ -14,7 +14,9 @@ use crate::balance::{
     Balancers,
 };
 use crate::drops::PortDrop;
-use crate::filter::{Element, Rejection, SourceGuard, clamp_mss, clamp_mss_to_mtu, set_dscp};
+use crate::filter::{
+    Element, RejectWith, Rejection, SourceGuard, clamp_mss, clamp_mss_to_mtu, set_dscp,
+};
 use crate::nat::{
     FilteringBehaviour, HoldDown, MappingBehaviour, Nat, NatOutcome, NatProtocol, NatSettings,
     NatTimeouts, PortPool,
@@ -199,11 +201,14 @@ fn fuzz_frames(octets: &[u8]) -> bool {
             assert!(source.is_unspecified() || source.to_string() == HOST_V6);
         }
     }
-    if let Some(rejection) = Rejection::of(octets, None) {
-        let mut answer = vec![0; rejection.frame_length()];
-        assert!(rejection.write(octets, &mut answer));
-        assert_eq!(answer[..6], octets[6..12]);
-        assert!(answer.len() <= ANSWER_MAX, "{}", answer.len());
+    for with in [None, Some(RejectWith::PortUnreachable)] {
+        if let Some(rejection) = Rejection::of(octets, None, with) {
+            let mut answer = vec![0; rejection.frame_length()];
+            assert!(rejection.write(octets, &mut answer));
+            assert_eq!(answer[..6], octets[6..12]);
+            assert!(answer.len() <= ANSWER_MAX, "{}", answer.len());
+            assert!(with.is_none() || !rejection.is_reset());
+        }
     }
     let mut changed = octets.to_vec();
     let is_changed = set_dscp(&mut changed, 46) | clamp_mss(&mut changed, 1000);

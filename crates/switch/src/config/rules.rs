@@ -31,8 +31,8 @@ pub(super) use plan::{check_inspectors, inspectors, plan};
 pub use quietwire_tables::connections::{CtState, LabelBits, MarkBits};
 pub use quietwire_tables::filter::{
     Action, CtStates, Element, INSPECT_PACKETS_MAX, INSPECT_TIMEOUT_MAX_MS, InspectFail,
-    Malformation, MalformedAction, MssLimit, NameFail, NameMatch, NamePattern, RULES_MAX, SetName,
-    SetType,
+    Malformation, MalformedAction, MssLimit, NameFail, NameMatch, NamePattern, RULES_MAX,
+    RejectWith, SetName, SetType,
 };
 pub use sets::SetSetting;
 pub use statement::{MSS_MIN, StatementSetting};

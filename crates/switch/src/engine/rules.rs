@@ -255,6 +255,25 @@ impl Engine {
         ports
     }
 
+    /// Returns the ports that rules of frames that leave by these ports send copies to.
+    pub(super) fn ports_of_copies(&self, outputs: &BTreeSet<u16>) -> BTreeSet<u16> {
+        let copies = |rule: &&RuleSetting| rule.is_out() && rule.statements.dup.is_some();
+        let rules: Vec<&RuleSetting> = self.distinct_rules().filter(copies).collect();
+        let mut ports = BTreeSet::new();
+        if rules.is_empty() {
+            return ports;
+        }
+        for output in outputs {
+            let Some(name) = self.slot(*output).map(|slot| slot.plan.name.as_str()) else {
+                continue;
+            };
+            let bridge = self.bridge_of(name);
+            let own = rules.iter().filter(|rule| concerns(rule, name, bridge));
+            ports.extend(own.filter_map(|rule| self.number(rule.statements.dup.as_ref()?)));
+        }
+        ports
+    }
+
     /// Returns the name of the bridge of a port.
     pub(super) fn bridge_of(&self, port: &str) -> Option<&String> {
         match self.group_of(port) {
@@ -447,6 +466,7 @@ impl Engine {
             http_host: rule.names.http_host.clone(),
             dns_name: rule.names.dns_name.clone(),
             name_fail: rule.names.name_fail,
+            reject_with: rule.statements.reject_with,
             log: rule.statements.log,
             log_prefix: rule.statements.log_prefix.clone(),
             dup: rule.statements.dup.clone(),
@@ -633,6 +653,7 @@ pub(super) fn concerns(rule: &RuleSetting, port: &str, bridge: Option<&String>) 
 /// Returns the statements of a rule in the form of forwarding threads, given the numbers of ports.
 fn statements_of(rule: &RuleSetting, place: &RulePlace) -> Option<Statements> {
     let StatementSetting {
+        reject_with,
         log,
         log_prefix,
         set_dscp,
@@ -644,6 +665,7 @@ fn statements_of(rule: &RuleSetting, place: &RulePlace) -> Option<Statements> {
     let prefix = log_prefix.as_deref().unwrap_or_default();
     let log = log.map(|every| Arc::new(RuleLog::new(&rule.name, prefix, every)));
     (!rule.statements.is_empty()).then_some(Statements {
+        reject_with: *reject_with,
         log,
         dup: place.dup,
         dscp: *set_dscp,

@@ -76,7 +76,7 @@ impl ThreadStart<'_> {
             (
                 Routing::new(self.eal, self.service),
                 self.connections,
-                Effects::new(self.shared.log.writer()),
+                Effects::new(self.shared.log.writer(), self.eal),
             ),
             (self.plan.idle, doze),
             self.counters,

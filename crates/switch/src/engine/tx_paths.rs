@@ -29,7 +29,8 @@ impl Engine {
         }
         // The thread that sends for the service thread.
         if let Some(cpu) = self.plan.forwarding_cpus.iter().next() {
-            needed.extend(routed.iter().map(|to| (*to, cpu.0)));
+            let copies = self.ports_of_copies(&routed);
+            needed.extend(routed.iter().chain(&copies).map(|to| (*to, cpu.0)));
         }
         needed.into_iter().collect()
     }

@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use quietwire_dpdk::{Burst, Mbuf, Mempool, cycles};
+use quietwire_dpdk::{BURST_MAX, Burst, Eal, Mbuf, Mempool, cycles};
 use quietwire_tables::filter::{
-    Action, Continued, MssLimit, PortRules, Rejection, RuleEffect, RuleEffects, RuleLog,
-    Statements, Verdict, Verdicts, clamp_mss, clamp_mss_to_mtu, set_dscp,
+    Action, Continued, MssLimit, PortRules, RejectWith, Rejection, RuleEffect, RuleEffects,
+    RuleLog, Statements, Verdict, Verdicts, clamp_mss, clamp_mss_to_mtu, set_dscp,
 };
 use quietwire_tables::icmp::{ERRORS_PER_SECOND, RateLimit};
 use rtrb::Producer;
@@ -17,18 +17,46 @@ use super::output::Output;
 use super::telemetry::Telemetry;
 use crate::filter_log::LogRecord;
 
-/// Ring of the log, and rate limit of answers, of one thread.
+/// Ring of the log, rate limit of answers, and copies of frames that leave, of one thread.
 #[derive(Debug)]
 pub(crate) struct Effects {
     log: Producer<LogRecord>,
     answers: RateLimit,
+    /// Empty between two steps.
+    copies: Burst,
+    /// Number of the port that gets each copy.
+    copy_ports: [u16; BURST_MAX],
 }
 
 impl Effects {
-    pub(crate) const fn new(log: Producer<LogRecord>) -> Self {
+    pub(crate) fn new(log: Producer<LogRecord>, eal: &Eal) -> Self {
         Self {
             log,
             answers: RateLimit::new(ERRORS_PER_SECOND),
+            copies: Burst::new(eal),
+            copy_ports: [0; BURST_MAX],
+        }
+    }
+
+    /// Returns true if there are copies of frames that leave.
+    #[inline(always)]
+    pub(super) fn has_copies(&self) -> bool {
+        !self.copies.is_empty()
+    }
+
+    /// Removes all copies of frames that leave, each with the number of its port.
+    pub(super) fn take_copies(&mut self) -> impl Iterator<Item = (Mbuf<'_>, u16)> {
+        self.copies.drain().zip(self.copy_ports)
+    }
+
+    /// Copies a frame that leaves for another port. Returns false without a buffer, or without space.
+    fn copy(&mut self, frame: &Mbuf<'_>, port: u16, pool: &Mempool) -> bool {
+        match (self.copy_ports.get_mut(self.copies.len()), frame.copy(pool)) {
+            (Some(place), Some(copy)) => {
+                *place = port;
+                self.copies.push(copy).is_ok()
+            }
+            _ => false,
         }
     }
 
@@ -51,16 +79,16 @@ impl Effects {
         }
     }
 
-    /// Answers a rejected frame, by the port that received it.
+    /// Answers a rejected frame, by the port that received it, with this error or the default answer.
     pub(super) fn reject(
         &mut self,
         outputs: &mut [Option<Box<Output>>],
         input: usize,
-        frame: &Mbuf<'_>,
+        (frame, with): (&Mbuf<'_>, Option<RejectWith>),
         pool: &Mempool,
     ) -> RuleEffect {
         let to_cut = frame.segment_size().map(|_| frame.length() as usize);
-        let Some(rejection) = Rejection::of(frame.octets(), to_cut) else {
+        let Some(rejection) = Rejection::of(frame.octets(), to_cut, with) else {
             return RuleEffect::RejectUnanswerable;
         };
         if !self.answers.take(now()) {
@@ -79,7 +107,8 @@ impl Effects {
         }
     }
 
-    /// Logs and changes frames that leave, before any is dropped. `spare` is empty before and after. Returns the counts.
+    /// Logs, copies and changes frames that leave, before any is dropped. `spare` is empty before and after. Returns the counts, without
+    /// those of copies.
     #[expect(
         clippy::arithmetic_side_effects,
         reason = "at most one for each frame and rule of a burst"
@@ -100,6 +129,12 @@ impl Effects {
                     && log.samples()
                 {
                     counts[self.log(log, action, egress.output, &frame)] += 1;
+                }
+                if let Some(port) = statements.dup
+                    && usize::from(port) != egress.output
+                    && !self.copy(&frame, port, pool)
+                {
+                    counts[RuleEffect::NotDuplicated] += 1;
                 }
                 if statements.changes_frames() && verdict.accepts() {
                     let egress = Some(egress);

@@ -257,7 +257,9 @@ impl Path<'_> {
                 }
             }
             if verdict.rejects() {
-                counts[effects.reject(self.outputs, input, &frame, pool)] += 1;
+                let statements = rules.statements(*verdict);
+                let with = statements.and_then(|statements| statements.reject_with);
+                counts[effects.reject(self.outputs, input, (&frame, with), pool)] += 1;
                 touched.insert(input as u16);
             }
             // `kept` has space for a burst.

@@ -400,7 +400,7 @@ mod tests {
         whole[20] = 0;
         let sent = [frame(7, 2), whole, frame(7, 1), frame(7, 0), frame(7, 3)];
         let counters = Arc::clone(&world.counters);
-        let mut effects = Effects::new(FilterLog::default().writer());
+        let mut effects = Effects::new(FilterLog::default().writer(), &eal);
         let (mut kept, mut spare) = (Burst::new(&eal), Burst::new(&eal));
         for (needs_first, passing) in [(false, vec![0, 1, 2, 3, 4]), (true, vec![1, 3, 4])] {
             for octets in &sent {

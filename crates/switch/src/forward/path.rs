@@ -5,7 +5,7 @@ use quietwire_dpdk::ring::FrameSender;
 use quietwire_dpdk::{BURST_MAX, Burst, Mempool};
 use quietwire_packet::ETHERNET_HEADER_LENGTH;
 use quietwire_tables::drops::PortDrop;
-use quietwire_tables::filter::{Continued, PortRules, Statements, Verdict, Verdicts};
+use quietwire_tables::filter::{Continued, PortRules, RuleEffect, Statements, Verdict, Verdicts};
 use quietwire_tables::port_mask::PortMask;
 
 use super::effects::{Effects, Egress};
@@ -142,17 +142,17 @@ impl Path<'_> {
                 let burst = &mut *self.received;
                 let leaving = &mut self.leaving;
                 let octets = leaving.filter(output, burst, octets, counters, self.telemetry);
-                if burst.is_empty() {
-                    return;
+                if !burst.is_empty() {
+                    transmit(
+                        &mut place.tx_path,
+                        burst,
+                        octets,
+                        counters,
+                        self.telemetry,
+                        output,
+                    );
                 }
-                transmit(
-                    &mut place.tx_path,
-                    burst,
-                    octets,
-                    counters,
-                    self.telemetry,
-                    output,
-                );
+                self.send_copies(output);
             }
             _ => self.no_output(input),
         }
@@ -183,11 +183,60 @@ impl Path<'_> {
             let Output { tx_path, waiting } = &mut **place;
             let leaving = &mut self.leaving;
             let octets = leaving.filter(output, waiting, octets, counters, self.telemetry);
-            if waiting.is_empty() {
-                return;
+            if !waiting.is_empty() {
+                transmit(tx_path, waiting, octets, counters, self.telemetry, output);
             }
-            transmit(tx_path, waiting, octets, counters, self.telemetry, output);
+            self.send_copies(output);
         }
+    }
+
+    /// Sends the copies of frames that have left by a port.
+    #[inline(always)]
+    fn send_copies(&mut self, output: usize) {
+        if self.leaving.rules.is_some() && self.leaving.effects.has_copies() {
+            self.send_all_copies(output);
+        }
+    }
+
+    /// Sends copies, those for one port together as far as they follow each other. Rules of frames that leave do not apply to them.
+    #[inline(never)]
+    fn send_all_copies(&mut self, output: usize) {
+        let (spare, effects) = (&mut *self.leaving.spare, &mut *self.leaving.effects);
+        let mut to = None;
+        let mut send = |burst: &mut Burst, to: Option<u16>| {
+            let Some(to) = to.map(usize::from) else {
+                return;
+            };
+            let copies = burst.len() as u64;
+            let effect = match (self.outputs.get_mut(to), self.counters.get(to)) {
+                (Some(Some(place)), Some(counters)) => {
+                    let (octets, _) = measure(burst);
+                    transmit(
+                        &mut place.tx_path,
+                        burst,
+                        octets,
+                        counters,
+                        self.telemetry,
+                        to,
+                    );
+                    RuleEffect::Duplicated
+                }
+                _ => RuleEffect::NotDuplicated,
+            };
+            burst.free();
+            if let Some(counters) = self.counters.get(output) {
+                counters.effect(effect).add(copies);
+            }
+        };
+        for (copy, port) in effects.take_copies() {
+            if to.is_some_and(|to| to != port) {
+                send(&mut *spare, to);
+            }
+            to = Some(port);
+            // `spare` is empty, and has space for a burst.
+            drop(spare.push(copy));
+        }
+        send(spare, to);
     }
 
     /// Sends the waiting frames of these outputs.

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use quietwire_packet::VlanId;
 use quietwire_tables::connections::{LabelBits, MarkBits};
 use quietwire_tables::filter::{
-    CtStates, Dscp, InspectFail, MssLimit, NameFail, NamePattern, RuleMatch, rule_in_snake_case,
+    CtStates, Dscp, InspectFail, MssLimit, NameFail, NamePattern, RejectWith, RuleMatch,
+    rule_in_snake_case,
 };
 use serde::{Deserialize, Serialize};
 
@@ -58,6 +59,9 @@ pub struct RuleReport {
     /// Behaviour of the rule for packets whose name cannot be decided on, if set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name_fail: Option<NameFail>,
+    /// ICMP error about all rejected packets, if set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reject_with: Option<RejectWith>,
     /// Logs one of this many frames, if set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log: Option<u32>,

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Answers to rejected packets: a TCP reset, or an ICMP error 'administratively prohibited'. The answer leaves by the port that received the
-//! packet, with the tags of its frame, from the destination of the packet to its source, so that it also works in a bridge, which has no
-//! addresses.
+//! Answers to rejected packets: a TCP reset, or an ICMP error. The answer leaves by the port that received the packet, with the tags of
+//! its frame, from the destination of the packet to its source, so that it also works in a bridge, which has no addresses.
 
 use quietwire_packet::{
     Checksum, Fragment, IPV6_HEADER_LENGTH, IpProtocol, Ipv4Header, Ipv6Header, LargeFrame,
     SEGMENT_HEADERS_MAX, TcpHeader, checksum, walk_ipv6_extensions,
 };
+use serde::{Deserialize, Serialize};
 
 use super::pattern::{ADDRESSES, IPV4, IPV4_HEADER, IPV6};
 use super::rewrite::network_at;
@@ -28,6 +28,71 @@ const PROHIBITED_V6: [u8; 2] = [1, 1];
 /// Don't fragment. A packet that is never fragmented requires no identification (RFC 6864, section 4.1).
 const DONT_FRAGMENT: u8 = 0x40;
 
+/// ICMP error about a rejected packet, also of TCP (`reject with icmpx` and `reject with icmp` of nftables).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RejectWith {
+    /// Port unreachable.
+    PortUnreachable,
+    /// Host unreachable; IPv6: address unreachable.
+    HostUnreachable,
+    /// Network unreachable; IPv6: no route.
+    NoRoute,
+    /// Communication administratively prohibited.
+    AdminProhibited,
+    /// Communication with the host prohibited; IPv6: as [`Self::AdminProhibited`].
+    HostProhibited,
+    /// Communication with the network prohibited; IPv6: as [`Self::AdminProhibited`].
+    NetProhibited,
+}
+
+impl RejectWith {
+    /// All errors.
+    pub const ALL: [Self; 6] = [
+        Self::PortUnreachable,
+        Self::HostUnreachable,
+        Self::NoRoute,
+        Self::AdminProhibited,
+        Self::HostProhibited,
+        Self::NetProhibited,
+    ];
+
+    /// Returns its name in files and reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::PortUnreachable => "port-unreachable",
+            Self::HostUnreachable => "host-unreachable",
+            Self::NoRoute => "no-route",
+            Self::AdminProhibited => "admin-prohibited",
+            Self::HostProhibited => "host-prohibited",
+            Self::NetProhibited => "net-prohibited",
+        }
+    }
+
+    /// Returns type and code in IPv4 (RFC 1122, section 3.2.2.1; RFC 1812, section 5.2.7.1).
+    const fn v4(self) -> [u8; 2] {
+        match self {
+            Self::NoRoute => [3, 0],
+            Self::HostUnreachable => [3, 1],
+            Self::PortUnreachable => [3, 3],
+            Self::NetProhibited => [3, 9],
+            Self::HostProhibited => [3, 10],
+            Self::AdminProhibited => PROHIBITED_V4,
+        }
+    }
+
+    /// Returns type and code in IPv6 (RFC 4443, section 3.1).
+    const fn v6(self) -> [u8; 2] {
+        match self {
+            Self::NoRoute => [1, 0],
+            Self::HostUnreachable => [1, 3],
+            Self::PortUnreachable => [1, 4],
+            Self::AdminProhibited | Self::HostProhibited | Self::NetProhibited => PROHIBITED_V6,
+        }
+    }
+}
+
 /// Answer to a rejected packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rejection {
@@ -46,19 +111,20 @@ enum Answer {
         acknowledgement: u32,
         flags: u8,
     },
-    /// Number of octets of the packet in the error.
-    Error { quoted: usize },
+    /// Number of octets of the packet in the error; type and code.
+    Error { quoted: usize, message: [u8; 2] },
 }
 
 impl Rejection {
     /// Returns the answer to a frame, whose headers are in `frame`, its first buffer. `to_cut` is the length of a frame with data that are
-    /// still to be cut into segments, octets: the checksum of TCP is not complete yet there, and counts as correct.
+    /// still to be cut into segments, octets: the checksum of TCP is not complete yet there, and counts as correct. `with` is the error about
+    /// all packets. Without it, TCP gets a reset, and other packets get [`RejectWith::AdminProhibited`].
     ///
     /// `None` if there may be none: about a frame to or from a group address, a packet from or to other than one host, a later fragment, an
-    /// ICMP error, a TCP reset, TCP data in fragments or with a wrong checksum, a damaged packet, or anything but IP (RFC 1122, section 3.2.2;
-    /// RFC 1812, section 4.3.2.7; RFC 4443, section 2.4 (e); RFC 9293, sections 3.1 and 3.5.2).
+    /// ICMP error, a damaged packet, or anything but IP (RFC 1122, section 3.2.2; RFC 1812, section 4.3.2.7; RFC 4443, section 2.4 (e)). There
+    /// is no reset about a TCP reset, and TCP data in fragments or with a wrong checksum (RFC 9293, sections 3.1 and 3.5.2).
     #[must_use]
-    pub fn of(frame: &[u8], to_cut: Option<usize>) -> Option<Self> {
+    pub fn of(frame: &[u8], to_cut: Option<usize>, with: Option<RejectWith>) -> Option<Self> {
         let is_group = |at: usize| frame.get(at).is_none_or(|octet| octet & 1 == 1);
         if is_group(0) || is_group(6) {
             return None;
@@ -70,9 +136,9 @@ impl Rejection {
             .and_then(|length| LargeFrame::read(front, length))
             .filter(|large| large.is_tcp() && large.ethernet_length() == network);
         let answer = match (large, ethertype) {
-            (Some(large), _) => reset_of_large(&large, packet)?,
-            (None, IPV4) => answer_v4(packet)?,
-            (None, IPV6) => answer_v6(packet)?,
+            (Some(large), _) => answer_large(&large, packet, with)?,
+            (None, IPV4) => answer_v4(packet, with)?,
+            (None, IPV6) => answer_v6(packet, with)?,
             _ => return None,
         };
         Some(Self {
@@ -102,7 +168,7 @@ impl Rejection {
     const fn payload_length(&self) -> usize {
         match self.answer {
             Answer::Reset { .. } => TCP_HEADER,
-            Answer::Error { quoted } => ICMP_HEADER.saturating_add(quoted),
+            Answer::Error { quoted, .. } => ICMP_HEADER.saturating_add(quoted),
         }
     }
 
@@ -184,12 +250,11 @@ impl Rejection {
                 [*high, *low] = sum.finish().to_be_bytes();
                 out.put(&header)
             }
-            Answer::Error { quoted } => {
+            Answer::Error {
+                quoted,
+                message: [kind, code],
+            } => {
                 let quoted = packet.get(..quoted)?;
-                let [kind, code] = match self.is_ipv4 {
-                    true => PROHIBITED_V4,
-                    false => PROHIBITED_V6,
-                };
                 sum.add(&[kind, code]);
                 sum.add(quoted);
                 let [high, low] = sum.finish().to_be_bytes();
@@ -200,27 +265,28 @@ impl Rejection {
     }
 }
 
-fn answer_v4(packet: &[u8]) -> Option<Answer> {
+fn answer_v4(packet: &[u8], with: Option<RejectWith>) -> Option<Answer> {
     let (header, payload) = Ipv4Header::split(packet).ok()?;
     let is_between_hosts =
         icmp::is_host_v4(header.source()) && icmp::is_host_v4(header.destination());
     if !is_between_hosts || !header.checksum_is_right() || header.fragment() == Fragment::Later {
         return None;
     }
-    match header.protocol().0 {
-        TCP => {
+    match (header.protocol().0, with) {
+        (TCP, None) => {
             let addresses = [header.source().octets(), header.destination().octets()];
             reset(header.fragment(), payload)
                 .filter(|_| has_correct_checksum(addresses.as_flattened(), payload))
         }
-        ICMP if !icmp::is_query_v4(payload.first().copied()) => None,
+        (ICMP, _) if !icmp::is_query_v4(payload.first().copied()) => None,
         _ => Some(Answer::Error {
             quoted: usize::from(header.total_length()).min(icmp::QUOTED_MAX_V4),
+            message: with.map_or(PROHIBITED_V4, RejectWith::v4),
         }),
     }
 }
 
-fn answer_v6(packet: &[u8]) -> Option<Answer> {
+fn answer_v6(packet: &[u8], with: Option<RejectWith>) -> Option<Answer> {
     let (header, payload) = Ipv6Header::split(packet).ok()?;
     let is_between_hosts =
         icmp::is_host_v6(header.source()) && icmp::is_host_v6(header.destination());
@@ -229,24 +295,25 @@ fn answer_v6(packet: &[u8]) -> Option<Answer> {
         return None;
     }
     let carried = payload.get(walked.length..)?;
-    match walked.protocol {
-        IpProtocol(TCP) => {
+    match (walked.protocol, with) {
+        (IpProtocol(TCP), None) => {
             let addresses = [header.source().octets(), header.destination().octets()];
             reset(walked.fragment, carried)
                 .filter(|_| has_correct_checksum(addresses.as_flattened(), carried))
         }
-        IpProtocol(ICMPV6) if !icmp::is_query_v6(carried.first()) => None,
+        (IpProtocol(ICMPV6), _) if !icmp::is_query_v6(carried.first()) => None,
         _ => {
             let length = usize::from(header.payload_length()).checked_add(IPV6_HEADER_LENGTH)?;
             Some(Answer::Error {
                 quoted: length.min(icmp::QUOTED_MAX_V6),
+                message: with.map_or(PROHIBITED_V6, RejectWith::v6),
             })
         }
     }
 }
 
-/// Returns the reset of TCP data that are still to be cut, and of which the packet has the headers. They have neither SYN nor RST.
-fn reset_of_large(large: &LargeFrame, packet: &[u8]) -> Option<Answer> {
+/// Returns the answer to TCP data that are still to be cut, and of which the packet has the headers. They have neither SYN nor RST.
+fn answer_large(large: &LargeFrame, packet: &[u8], with: Option<RejectWith>) -> Option<Answer> {
     let are_hosts = if large.is_ipv4() {
         let (source, destination) = packet.get(12..20)?.split_at_checked(4)?;
         [source, destination].map(|octets| {
@@ -260,11 +327,22 @@ fn reset_of_large(large: &LargeFrame, packet: &[u8]) -> Option<Answer> {
             octets.is_some_and(|octets| icmp::is_host_v6((*octets).into()))
         })
     };
+    if are_hosts != [true; 2] || !large.is_sound() {
+        return None;
+    }
+    if let Some(with) = with {
+        let (most, message) = match large.is_ipv4() {
+            true => (icmp::QUOTED_MAX_V4, with.v4()),
+            false => (icmp::QUOTED_MAX_V6, with.v6()),
+        };
+        // The headers are in the packet, and some of the data may be in further buffers.
+        let quoted = packet.len().min(most);
+        return Some(Answer::Error { quoted, message });
+    }
     let segment = packet.get(large.network_length()..)?;
     let (header, _) = TcpHeader::split(segment).ok()?;
     // Only an acknowledgement has the number.
-    let may = are_hosts == [true; 2] && large.is_sound() && header.flags() & ACK != 0;
-    reset(Fragment::Whole, segment).filter(|_| may)
+    reset(Fragment::Whole, segment).filter(|_| header.flags() & ACK != 0)
 }
 
 /// Returns true if the checksum of a segment between these addresses is correct (RFC 9293, section 3.1).

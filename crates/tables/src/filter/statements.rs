@@ -10,12 +10,15 @@ use serde::de::{Error, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::inspect::Inspect;
+use super::reject::RejectWith;
 use super::rule_match::Dscp;
 use crate::connections::{LabelBits, MarkBits};
 
 /// Statements of a rule. They apply to each frame that the rule decides on, before its action.
 #[derive(Clone, Debug, Default)]
 pub struct Statements {
+    /// ICMP error about rejected packets (`reject with`). Default: a reset of TCP, or 'administratively prohibited'.
+    pub reject_with: Option<RejectWith>,
     /// Logs frames (`log`).
     pub log: Option<Arc<RuleLog>>,
     /// Number of the port that gets a copy of the frame as it was received (`dup to`).

@@ -11,7 +11,7 @@ use quietwire_report::TerminalTable;
 use quietwire_switch::config::rules::{
     Action, CtStates, Direction, Element, INSPECT_PACKETS_MAX, INSPECT_TIMEOUT_MAX_MS, InspectFail,
     LabelBits, MSS_MIN, MalformedAction, MarkBits, MssLimit, NameFail, NameMatch, NamePattern,
-    RuleFile, RuleSetting, SetName, SetSetting, SetType, StatementSetting,
+    RejectWith, RuleFile, RuleSetting, SetName, SetSetting, SetType, StatementSetting,
 };
 use quietwire_switch::config::{Change, Dscp, Staged};
 use quietwire_switch::control::{Request, ask};
@@ -211,6 +211,9 @@ impl From<DirectionArg> for Direction {
 /// Statements of a rule beside its action.
 #[derive(Debug, Args)]
 struct StatementArgs {
+    /// Answer all rejected packets with this ICMP error. [default: TCP reset, or admin-prohibited]
+    #[arg(long, value_enum)]
+    reject_with: Option<RejectWithArg>,
     /// Log one of N matching frames. [default: no log]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     log: Option<u32>,
@@ -259,6 +262,35 @@ fn parse_mss(text: &str) -> Result<MssLimit, String> {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
+enum RejectWithArg {
+    /// Port unreachable.
+    PortUnreachable,
+    /// Host unreachable; IPv6: address unreachable.
+    HostUnreachable,
+    /// Network unreachable; IPv6: no route.
+    NoRoute,
+    /// Communication prohibited.
+    AdminProhibited,
+    /// Communication with the host prohibited; IPv6: as admin-prohibited.
+    HostProhibited,
+    /// Communication with the network prohibited; IPv6: as admin-prohibited.
+    NetProhibited,
+}
+
+impl From<RejectWithArg> for RejectWith {
+    fn from(with: RejectWithArg) -> Self {
+        match with {
+            RejectWithArg::PortUnreachable => Self::PortUnreachable,
+            RejectWithArg::HostUnreachable => Self::HostUnreachable,
+            RejectWithArg::NoRoute => Self::NoRoute,
+            RejectWithArg::AdminProhibited => Self::AdminProhibited,
+            RejectWithArg::HostProhibited => Self::HostProhibited,
+            RejectWithArg::NetProhibited => Self::NetProhibited,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
 enum InspectFailArg {
     /// Drop them.
     Closed,
@@ -278,6 +310,7 @@ impl From<InspectFailArg> for InspectFail {
 impl From<StatementArgs> for StatementSetting {
     fn from(args: StatementArgs) -> Self {
         let StatementArgs {
+            reject_with,
             log,
             log_prefix,
             dup,
@@ -291,6 +324,7 @@ impl From<StatementArgs> for StatementSetting {
             inspect_fail,
         } = args;
         Self {
+            reject_with: reject_with.map(RejectWith::from),
             log,
             log_prefix,
             dup,
@@ -627,6 +661,7 @@ fn rules(report: RulesReport) -> TerminalTable {
                 name_fail: report.name_fail,
             },
             statements: StatementSetting {
+                reject_with: report.reject_with,
                 log: report.log,
                 log_prefix: report.log_prefix,
                 dup: report.dup,

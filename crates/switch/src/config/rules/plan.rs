@@ -385,10 +385,9 @@ fn check_direction(
             _ => Ok(()),
         };
     }
-    let is_for_received = statements.dup.is_some() || statements.inspect.is_some();
-    if rule.action == Action::Reject || is_for_received {
+    if rule.action == Action::Reject || statements.inspect.is_some() {
         return Err(
-            "direction = \"out\" excludes reject, dup and inspect (use them for received frames)"
+            "direction = \"out\" excludes reject and inspect (use them for received frames)"
                 .to_owned(),
         );
     }
@@ -548,7 +547,7 @@ mod tests {
             "name = \"syn\"\naction = \"drop\"\nprotocol = \"tcp\"\nsource-mac = \"02:00:00:00:00:01\"\ntcp-flags = \"syn / syn,ack\"\ndscp = \"ef\"\n",
             "name = \"ping\"\naction = \"accept\"\nprotocol = \"icmp\"\nicmp-type = 8\nicmp-code = 0\n",
             "name = \"net\"\naction = \"drop\"\nethertype = \"ipv6\"\nsource = \"2001:db8::/32\"\n",
-            "name = \"no\"\naction = \"reject\"\nprotocol = \"tcp\"\nlog = 10\nlog-prefix = \"no:\"\ndup = \"b\"\n",
+            "name = \"no\"\naction = \"reject\"\nprotocol = \"tcp\"\nreject-with = \"port-unreachable\"\nlog = 10\nlog-prefix = \"no:\"\ndup = \"b\"\n",
             "name = \"some\"\naction = \"drop\"\nports = [\"a\", \"b\"]\nvlan = 7\n",
             "name = \"leave\"\naction = \"drop\"\ndirection = \"out\"\nport = \"a\"\nfrom = \"b\"\n",
             "name = \"tls\"\naction = \"accept\"\nprotocol = \"tcp\"\ndestination-port = \"443\"\ntls-name = [\"example.org\", \"*.example.org\"]\nname-fail = \"open\"\n",
@@ -776,7 +775,7 @@ mod tests {
                 "direction = \"out\"\nfrom = \"c\"",
                 "from: no such port: 'c'",
             ),
-            ("direction = \"out\"\ndup = \"a\"", "excludes reject, dup"),
+            ("direction = \"out\"\ndup = \"c\"", "dup: no such port: 'c'"),
             (
                 "direction = \"out\"\nset-mss = 1000",
                 "require action accept",
@@ -809,6 +808,11 @@ mod tests {
             ("name-fail = \"open\"", "name-fail requires"),
             ("name-fail = \"shut\"", "shut"),
             ("direction = \"up\"", "up"),
+            (
+                "reject-with = \"no-route\"",
+                "reject-with requires action reject",
+            ),
+            ("reject-with = \"reset\"", "reset"),
             ("log = 0", "log is 0"),
             ("log-prefix = \"x\"", "requires log"),
             ("log = 1\nlog-prefix = \"\\u001b\"", "printable"),
@@ -821,7 +825,7 @@ mod tests {
             ("port = \"b\"\ninspect = \"b\"", "'b' is a port of the rule"),
             (
                 "direction = \"out\"\ninspect = \"b\"",
-                "excludes reject, dup",
+                "excludes reject and inspect",
             ),
             ("set-mss = 87", "allowed: 88 to 65535"),
             ("set-mss = \"rt-mtu\"", "requires direction = \"out\""),

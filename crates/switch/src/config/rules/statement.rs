@@ -4,6 +4,7 @@
 use quietwire_tables::connections::{LabelBits, MarkBits};
 use quietwire_tables::filter::{
     Action, Dscp, INSPECT_PACKETS_MAX, INSPECT_TIMEOUT_MAX_MS, Inspect, InspectFail, MssLimit,
+    RejectWith,
 };
 use serde::{Deserialize, Serialize};
 
@@ -19,6 +20,9 @@ const INSPECT_TIMEOUT_MS: u16 = 100;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct StatementSetting {
+    /// ICMP error about all rejected packets. Default: a reset of TCP, or 'admin-prohibited'.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reject_with: Option<RejectWith>,
     /// Logs one of this many matching frames.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log: Option<u32>,
@@ -74,6 +78,10 @@ impl StatementSetting {
     #[must_use]
     pub fn words(&self) -> Vec<(&'static str, String)> {
         let words = [
+            (
+                "reject-with",
+                self.reject_with.map(|with| with.name().to_owned()),
+            ),
             ("log", self.log.map(|every| every.to_string())),
             ("log-prefix", self.log_prefix.clone()),
             ("dup", self.dup.clone()),
@@ -113,6 +121,12 @@ impl StatementSetting {
         action: Action,
         is_port: impl Fn(&str) -> bool,
     ) -> Result<(), String> {
+        if self.reject_with.is_some() && action != Action::Reject {
+            return Err(format!(
+                "reject-with requires action reject (a rule with action {} sends no answer)",
+                action.name()
+            ));
+        }
         if self.log == Some(0) {
             return Err("log is 0 (use 1 to log every frame, or N to log one of N)".to_owned());
         }

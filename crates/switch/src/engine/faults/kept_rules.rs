@@ -244,6 +244,25 @@ fn a_port_reaches_the_inspectors_of_all_its_rules() {
     assert!(engine.reach(a).is_superset(&BTreeSet::from([ips, ids])));
 }
 
+/// Copies of frames that leave by a port have to reach their port from each port whose frames leave by it.
+#[test]
+fn ports_reach_those_of_the_copies_of_frames_that_leave() {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let rule = "[[port]]\nname = \"spy\"\nuri = \"null:\"\n\
+               [[rule]]\nname = \"copied\"\naction = \"continue\"\ndirection = \"out\"\nport = \"b\"\ndup = \"spy\"\n";
+    let mut rig = Rig::with(&format!("{START}{rule}"));
+    rig.check();
+    let engine = rig.controller.engine();
+    let [a, b, c, spy] = ["a", "b", "c", "spy"].map(|name| engine.number(name).unwrap());
+    let of_ports = |ports: &[u16]| engine.ports_of_copies(&ports.iter().copied().collect());
+    assert_eq!(of_ports(&[a, b]), BTreeSet::from([spy]));
+    assert!(of_ports(&[a, c]).is_empty());
+    assert!(engine.reach(a).contains(&spy));
+    assert!(!engine.reach(c).contains(&spy));
+    rig.change(&json!({"del-rule": {"name": "copied"}}));
+    assert!(!rig.controller.engine().reach(a).contains(&spy));
+}
+
 /// A rule is compiled for the numbers of its port and of its inspector, which other ports may get.
 #[test]
 fn rules_are_compiled_again_once_their_port_has_another_number() {

@@ -80,9 +80,14 @@ fn complete(mut packet: Vec<u8>, header: usize) -> Vec<u8> {
     packet
 }
 
-/// Returns the answer as a frame.
+/// Returns the default answer as a frame.
 fn answer(frame: &[u8]) -> Option<Vec<u8>> {
-    let rejection = Rejection::of(frame, None)?;
+    answer_with(frame, None)
+}
+
+/// Returns the answer as a frame, with this error or the default one.
+fn answer_with(frame: &[u8], with: Option<RejectWith>) -> Option<Vec<u8>> {
+    let rejection = Rejection::of(frame, None, with)?;
     let mut out = vec![0xee; rejection.frame_length()];
     assert!(rejection.write(frame, &mut out));
     // There is no space less.
@@ -172,9 +177,9 @@ fn segments_with_a_wrong_checksum_are_not_answered_unless_it_is_not_complete_yet
         // The sum of the pseudo header alone, as the kernel leaves it.
         let mut partial = good.clone();
         partial[14 + header + 16] ^= 0x5a;
-        assert_eq!(Rejection::of(&partial, None), None);
-        let rejection = Rejection::of(&partial, Some(partial.len()));
-        assert_eq!(rejection, Rejection::of(&good, None));
+        assert_eq!(Rejection::of(&partial, None, None), None);
+        let rejection = Rejection::of(&partial, Some(partial.len()), None);
+        assert_eq!(rejection, Rejection::of(&good, None, None));
         assert!(rejection.is_some_and(|rejection| rejection.is_reset()));
         // Padding is not covered.
         let padded = [&good[..], &[7; 5]].concat();
@@ -193,32 +198,80 @@ fn data_to_cut_are_answered_though_they_are_in_several_buffers() {
         let good = frame(&[], &complete(packet, header));
         for length in [14 + header + 24, 200, 2048, whole.len()] {
             let front = &whole[..length];
-            let rejection = Rejection::of(front, Some(whole.len())).unwrap();
-            assert_eq!(Some(rejection), Rejection::of(&good, None));
+            let rejection = Rejection::of(front, Some(whole.len()), None).unwrap();
+            assert_eq!(Some(rejection), Rejection::of(&good, None, None));
             let mut out = vec![0; rejection.frame_length()];
             assert!(rejection.write(front, &mut out));
             assert_eq!(Some(out), answer(&good));
-            assert_eq!(Rejection::of(front, None), None);
+            assert_eq!(Rejection::of(front, None, None), None);
+            // An error has as much of the data as the first buffer.
+            let with = Some(RejectWith::PortUnreachable);
+            let rejection = Rejection::of(front, Some(whole.len()), with).unwrap();
+            let mut out = vec![0; rejection.frame_length()];
+            assert!(rejection.write(front, &mut out));
+            let quoted = &out[14 + header + 8..];
+            assert_eq!(quoted, &front[14..14 + quoted.len()]);
+            let most = if header == 20 { 548 } else { 1232 };
+            assert_eq!(quoted.len(), most.min(length - 14));
         }
         // Without headers, without an acknowledgement, with a reset, from a group.
         assert_eq!(
-            Rejection::of(&whole[..14 + header], Some(whole.len())),
+            Rejection::of(&whole[..14 + header], Some(whole.len()), None),
             None
         );
         for (at, value) in [(13, 0), (13, RST | ACK)] {
             let mut other = whole.clone();
             other[14 + header + at] = value;
-            assert_eq!(Rejection::of(&other, Some(whole.len())), None);
+            assert_eq!(Rejection::of(&other, Some(whole.len()), None), None);
         }
         let mut other = whole.clone();
         other[6] = 1;
-        assert_eq!(Rejection::of(&other, Some(whole.len())), None);
+        assert_eq!(Rejection::of(&other, Some(whole.len()), None), None);
     }
     let from_group = frame(&[], &ipv4([224, 0, 0, 1], TCP, 0, &tcp(ACK, 5, 6, &data)));
-    assert_eq!(Rejection::of(&from_group, Some(from_group.len())), None);
+    assert_eq!(
+        Rejection::of(&from_group, Some(from_group.len()), None),
+        None
+    );
     let mut damaged = frame(&[], &ipv4(SOURCE_V4, TCP, 0, &tcp(ACK, 5, 6, &data)));
     damaged[14 + 8] ^= 1;
-    assert_eq!(Rejection::of(&damaged, Some(damaged.len())), None);
+    assert_eq!(Rejection::of(&damaged, Some(damaged.len()), None), None);
+}
+
+/// Types and codes are those of nftables (`icmpx`, `icmp`).
+#[test]
+fn an_error_of_a_rule_is_about_all_packets() {
+    for (with, v4, v6) in [
+        (RejectWith::NoRoute, [3, 0], [1, 0]),
+        (RejectWith::HostUnreachable, [3, 1], [1, 3]),
+        (RejectWith::PortUnreachable, [3, 3], [1, 4]),
+        (RejectWith::NetProhibited, [3, 9], [1, 1]),
+        (RejectWith::HostProhibited, [3, 10], [1, 1]),
+        (RejectWith::AdminProhibited, [3, 13], [1, 1]),
+    ] {
+        assert!(RejectWith::ALL.contains(&with));
+        // A reset, and a segment with a wrong checksum, in IPv4 as a first fragment: a reset answers none of them.
+        for segment in [tcp(RST, 1, 0, &[]), tcp(ACK, 1, 2, &[7; 100])] {
+            let v4_packet = ipv4(SOURCE_V4, TCP, 0x2000, &segment);
+            let v6_packet = ipv6(SOURCE_V6, TCP, &segment);
+            for (packet, header, message) in [(v4_packet, 20, v4), (v6_packet, 40, v6)] {
+                let rejected = frame(&[7], &packet);
+                assert_eq!(answer(&rejected), None);
+                let out = answer_with(&rejected, Some(with)).unwrap();
+                let error = &out[18..];
+                let (protocol, at) = if header == 20 { (ICMP, 9) } else { (ICMPV6, 6) };
+                assert_eq!(error[at], protocol);
+                assert_eq!(error[header..header + 2], message, "{with:?}");
+                assert_eq!(error[header + 8..], packet[..]);
+            }
+        }
+        // Later fragments and errors have none.
+        let later = frame(&[], &ipv4(SOURCE_V4, TCP, 1, &[0; 20]));
+        let unreachable = frame(&[], &ipv4(SOURCE_V4, ICMP, 0, &[3, 1, 0, 0, 0, 0, 0, 0]));
+        for refused in [later, unreachable] {
+            assert_eq!(answer_with(&refused, Some(with)), None);
+        }
+    }
 }
 
 #[test]
@@ -295,6 +348,13 @@ proptest! {
     fn errors_are_those_of_the_router(
         is_ipv4 in any::<bool>(),
         protocol in prop::sample::select(vec![17u8, 1, 58, 47, 132, 50]),
+        (with, error) in prop::sample::select(vec![
+            (None, icmp::Error::Prohibited),
+            (Some(RejectWith::AdminProhibited), icmp::Error::Prohibited),
+            (Some(RejectWith::PortUnreachable), icmp::Error::PortUnreachable),
+            (Some(RejectWith::HostUnreachable), icmp::Error::HostUnreachable),
+            (Some(RejectWith::NoRoute), icmp::Error::NetUnreachable),
+        ]),
         payload in prop::collection::vec(any::<u8>(), 0..1300),
         padding in 0..30usize,
     ) {
@@ -306,8 +366,8 @@ proptest! {
             false => (ipv6(SOURCE_V6, protocol, &payload), IpAddr::V6(DESTINATION_V6)),
         };
         packet.extend(vec![0; padding]);
-        let expected = icmp::error(&packet, icmp::Error::Prohibited, destination);
-        let found = answer(&frame(&[], &packet));
+        let expected = icmp::error(&packet, error, destination);
+        let found = answer_with(&frame(&[], &packet), with);
         prop_assert_eq!(found.map(|frame| frame[14..].to_vec()), expected);
     }
 

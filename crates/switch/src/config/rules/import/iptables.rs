@@ -11,7 +11,7 @@ use super::chains::{Chain, IPV4, IPV6, Missing, Scope, Source, Statement, Target
 use super::condition::{Alternatives, Condition, Wide, complement};
 use super::hook::Hook;
 use super::icmp::{TYPES, TYPES_V6};
-use super::statements::{Body, check_reject_with};
+use super::statements::{Body, answer_of_iptables};
 use crate::config::rules::StatementSetting;
 
 /// Maximum number of words of a line.
@@ -270,12 +270,12 @@ fn read_rule(line: &str, version: EtherType) -> (String, Result<RuleParts, Strin
     let read = options.read();
     let conditions = options.conditions;
     let is_reject = options.body.target == Some(Target::Verdict(Action::Reject));
-    // The default of iptables.
+    // The default of iptables, and that of ip6tables, which has the same meaning.
     let kind = options.reject_with.unwrap_or("icmp-port-unreachable");
-    let body = options.body;
+    let mut body = options.body;
     let read = read.and_then(|()| {
         if is_reject {
-            check_reject_with(kind)?;
+            body.statements.reject_with = answer_of_iptables(kind)?;
         }
         Ok((conditions, body.finish()?))
     });

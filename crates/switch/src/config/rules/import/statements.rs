@@ -1,17 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Statements of imported rules: those that filter rules have beside their action.
 
-use quietwire_tables::filter::{Action, Dscp, MssLimit, Protocol};
+use quietwire_tables::filter::{Action, Dscp, MssLimit, Protocol, RejectWith};
 use serde_json::{Map, Value};
 
 use super::chains::{IPV4, IPV6, Target};
 use super::condition::{Alternatives, Condition};
 use super::marks;
 use crate::config::rules::{MSS_MIN, StatementSetting};
-
-/// Reason why a kind of reject cannot be expressed.
-const REJECT: &str =
-    "reject answers TCP with a reset, and other packets with ICMP 'admin-prohibited'";
 
 /// Parts of a rule besides its conditions.
 #[derive(Clone, Debug, Default)]
@@ -63,8 +59,10 @@ impl Body {
     ) -> Result<Option<Vec<Alternatives>>, String> {
         match key {
             "reject" => {
-                check_reject(value)?;
+                let (with, implied) = answer_of_nft(value)?;
+                self.statements.reject_with = with;
                 self.target = Some(Target::Verdict(Action::Reject));
+                return Ok(Some(implied.map(|one| vec![one]).into_iter().collect()));
             }
             "log" => self.log(value)?,
             "dup" => self.dup(value)?,
@@ -183,28 +181,53 @@ impl Body {
     }
 }
 
-/// Checks that the answer of a reject is the one of filter rules.
-fn check_reject(value: &Value) -> Result<(), String> {
+/// Returns the answer of a reject of nftables, `None` for a reset of TCP, and the condition that it implies.
+fn answer_of_nft(value: &Value) -> Result<(Option<RejectWith>, Option<Condition>), String> {
     let text = |key: &str| value.get(key).and_then(Value::as_str);
-    match (text("type"), text("expr")) {
-        (Some("tcp reset"), None)
-        | (Some("icmp" | "icmpv6" | "icmpx"), Some("admin-prohibited")) => Ok(()),
-        (Some(kind), expr) => Err(format!(
-            "'reject with {kind} {}' cannot be expressed ({REJECT})",
-            expr.unwrap_or_default()
-        )),
-        (None, _) => Err(format!(
-            "'reject' with 'port-unreachable' cannot be expressed ({REJECT}: write `reject with icmpx admin-prohibited`)"
-        )),
-    }
+    let (kind, name) = (text("type"), text("expr"));
+    let implied = match kind {
+        // The default.
+        None => return Ok((Some(RejectWith::PortUnreachable), None)),
+        Some("tcp reset") => return Ok((None, Some(Condition::Protocol(Protocol(6))))),
+        Some("icmp") => Some(Condition::Ethertype(IPV4)),
+        Some("icmpv6") => Some(Condition::Ethertype(IPV6)),
+        Some(_) => None,
+    };
+    let with = match (kind, name) {
+        (Some("icmp" | "icmpv6" | "icmpx"), Some("port-unreachable")) => {
+            RejectWith::PortUnreachable
+        }
+        (Some("icmp" | "icmpv6" | "icmpx"), Some("admin-prohibited")) => {
+            RejectWith::AdminProhibited
+        }
+        (Some("icmp" | "icmpx"), Some("host-unreachable"))
+        | (Some("icmpv6"), Some("addr-unreachable")) => RejectWith::HostUnreachable,
+        (Some("icmp"), Some("net-unreachable")) | (Some("icmpv6" | "icmpx"), Some("no-route")) => {
+            RejectWith::NoRoute
+        }
+        (Some("icmp"), Some("host-prohibited")) => RejectWith::HostProhibited,
+        (Some("icmp"), Some("net-prohibited")) => RejectWith::NetProhibited,
+        (kind, name) => {
+            return Err(format!(
+                "'reject with {} {}' cannot be expressed",
+                kind.unwrap_or_default(),
+                name.unwrap_or_default()
+            ));
+        }
+    };
+    Ok((Some(with), implied))
 }
 
-/// Checks the same of `--reject-with` of iptables.
-pub(super) fn check_reject_with(kind: &str) -> Result<(), String> {
-    match kind {
-        "tcp-reset" | "icmp-admin-prohibited" | "icmp6-adm-prohibited" | "adm-prohibited" => Ok(()),
-        _ => Err(format!(
-            "'--reject-with {kind}' cannot be expressed ({REJECT})"
-        )),
-    }
+/// Returns the answer of `--reject-with` of iptables; `None` for a reset of TCP.
+pub(super) fn answer_of_iptables(kind: &str) -> Result<Option<RejectWith>, String> {
+    Ok(Some(match kind {
+        "tcp-reset" => return Ok(None),
+        "icmp-port-unreachable" | "icmp6-port-unreachable" => RejectWith::PortUnreachable,
+        "icmp-host-unreachable" | "icmp6-addr-unreachable" => RejectWith::HostUnreachable,
+        "icmp-net-unreachable" | "icmp6-no-route" => RejectWith::NoRoute,
+        "icmp-admin-prohibited" | "icmp6-adm-prohibited" => RejectWith::AdminProhibited,
+        "icmp-host-prohibited" => RejectWith::HostProhibited,
+        "icmp-net-prohibited" => RejectWith::NetProhibited,
+        _ => return Err(format!("'--reject-with {kind}' cannot be expressed")),
+    }))
 }
