@@ -66,7 +66,10 @@ mod tests {
     use std::os::unix::net::UnixListener;
     use std::time::Duration;
 
-    use quietwire_base::Fault;
+    use nix::sys::stat::{Mode, utimes};
+    use nix::sys::time::{TimeVal, TimeValLike as _};
+    use nix::unistd::mkfifo;
+    use quietwire_base::{Fault, run_within};
 
     use super::*;
 
@@ -157,6 +160,16 @@ mod tests {
         let (socket, saved) = (directory.join("switch.sock"), directory.join("mappings"));
         let error = restore(&socket, &saved).unwrap_err();
         assert!(error.contains("mappings"), "{error}");
+        assert!(!rig.has_file());
+        // The switch has written another thing in its place, from before its start.
+        mkfifo(&saved, Mode::S_IRUSR | Mode::S_IWUSR).unwrap();
+        utimes(&saved, &TimeVal::zero(), &TimeVal::zero()).unwrap();
+        // A FIFO that is read would block the test.
+        let restored = run_within(Duration::from_secs(60), move || {
+            Ok(restore(&socket, &saved))
+        });
+        let error = restored.unwrap().unwrap_err();
+        assert!(error.contains("not a regular file"), "{error}");
         assert!(!rig.has_file());
     }
 }
