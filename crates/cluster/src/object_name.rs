@@ -23,7 +23,18 @@ mod tests {
             assert!(is_object_name(name), "{name}");
         }
         let long = "a".repeat(NAME_MAX + 1);
-        for name in ["", ".", "..", "a/b", "a?watch=1", "a%2fb", "a#b", "A", "a\n", &long] {
+        for name in [
+            "",
+            ".",
+            "..",
+            "a/b",
+            "a?watch=1",
+            "a%2fb",
+            "a#b",
+            "A",
+            "a\n",
+            &long,
+        ] {
             assert!(!is_object_name(name), "{name}");
         }
     }

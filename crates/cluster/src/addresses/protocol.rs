@@ -32,10 +32,12 @@ impl FromStr for NetworkName {
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text.split_once('/') {
-            Some((namespace, name)) if is_object_name(namespace) && is_object_name(name) => Ok(Self {
-                namespace: namespace.to_owned(),
-                name: name.to_owned(),
-            }),
+            Some((namespace, name)) if is_object_name(namespace) && is_object_name(name) => {
+                Ok(Self {
+                    namespace: namespace.to_owned(),
+                    name: name.to_owned(),
+                })
+            }
             _ => Err(format!("'{text}' is not NAMESPACE/NAME of a Network")),
         }
     }

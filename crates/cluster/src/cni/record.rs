@@ -14,6 +14,7 @@ use quietwire_switch::config::AddPort;
 use serde::{Deserialize, Serialize};
 
 use super::config::{NetworkConfig, PortKind};
+use super::host_device::Moved;
 use super::port;
 use super::reply::{CniError, ErrorCode, Ip, Route};
 
@@ -52,6 +53,9 @@ pub(super) struct Record {
     /// Port of a device of the pod, as the network has it. `None`: the attachment has a port of its own, or none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) device: Option<AddPort>,
+    /// Interface of the node, as it was there. `None`: the attachment has another kind of port.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) moved: Option<Moved>,
 }
 
 /// Port of an attachment and the settings of its interface, as ADD made them.
@@ -86,6 +90,7 @@ impl Record {
             boot: BootId::current(),
             attached: None,
             device: None,
+            moved: None,
         }
     }
 
@@ -254,6 +259,7 @@ mod tests {
             boot: BootId::current(),
             attached: None,
             device: None,
+            moved: None,
         };
         record.write(&path).unwrap();
         assert_eq!(Record::read(&path), Some(record));

@@ -45,7 +45,7 @@ struct FakeSwitch {
     refused: Mutex<Option<String>>,
     /// A port that cannot be deleted.
     stuck: Mutex<Option<String>>,
-    /// What happens while the next port is deleted.
+    /// A task that runs while the next port is deleted.
     meanwhile: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
