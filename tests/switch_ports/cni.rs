@@ -391,8 +391,8 @@ fn an_interface_of_the_node_is_in_the_container_until_it_is_removed() {
     done("ADD", &none);
     let shown = pod.ip(&["link", "show", "net1"]);
     let (_, alias) = shown.split_once("alias ").unwrap();
-    let changed = alias.trim().replace(" v0", " v9");
-    pod.ip(&["link", "set", "net1", "alias", &changed]);
+    let changed = alias.lines().next().unwrap().replace(" v0", " v9");
+    pod.ip(&["link", "set", "net1", "alias", changed.as_str()]);
     assert!(pod.ip(&["link", "show", "net1"]).contains(" v9"));
     done("DEL", &none);
     assert!(is_on_node());

@@ -72,6 +72,22 @@ pub(crate) fn server(ranges: &Value) -> Simulated {
     server
 }
 
+#[test]
+fn names_of_networks_are_parts_of_a_path() {
+    assert_eq!(lan().to_string(), "apps/lan");
+    for text in [
+        "apps/..",
+        "../lan",
+        "apps/lan?watch=1",
+        "apps/a%2fb",
+        "apps/a/b",
+        "/lan",
+        "apps/",
+    ] {
+        assert!(text.parse::<NetworkName>().is_err(), "{text}");
+    }
+}
+
 fn book(server: &Simulated, node: &str) -> Book {
     Book::new(server.client(), node.to_owned())
 }

@@ -495,12 +495,12 @@ mod tests {
         }
         // An interface without a device of its own, and one whose record is of an earlier version.
         let plain = moved(None);
-        assert_eq!(former(Some(&plain), Some(&own), device), found);
-        assert_eq!(former(Some(&plain), Some(&other), device), None);
+        assert_eq!(former(Some(&plain), Some(own.as_str()), device), found);
+        assert_eq!(former(Some(&plain), Some(other.as_str()), device), None);
         assert_eq!(former(Some(&plain), None, device), None);
         let of_alias = Some("eth7".to_owned());
-        assert_eq!(former(None, Some(&own), device), of_alias);
-        assert_eq!(former(None, Some(&other), device), None);
+        assert_eq!(former(None, Some(own.as_str()), device), of_alias);
+        assert_eq!(former(None, Some(other.as_str()), device), None);
     }
 
     #[test]
