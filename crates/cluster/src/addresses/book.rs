@@ -447,7 +447,7 @@ impl Book {
     /// The first refusal, or the lack of a reply.
     async fn remove(&self, network: &NetworkName, addresses: &[Address]) -> Result<(), BookError> {
         let all = self.addresses(network);
-        let mut removed = Ok(());
+        let mut removed: Result<(), BookError> = Ok(());
         for address in addresses {
             // Not another object that got the name meanwhile, and not one that a new container has.
             let parameters = DeleteParams::default().preconditions(Preconditions {
