@@ -387,6 +387,16 @@ fn an_interface_of_the_node_is_in_the_container_until_it_is_removed() {
     done("DEL", &none);
     assert!(is_on_node());
 
+    // The container changes the former name in the alias.
+    done("ADD", &none);
+    let shown = pod.ip(&["link", "show", "net1"]);
+    let (_, alias) = shown.split_once("alias ").unwrap();
+    let changed = alias.lines().next().unwrap().replace(" v0", " v9");
+    pod.ip(&["link", "set", "net1", "alias", changed.as_str()]);
+    assert!(pod.ip(&["link", "show", "net1"]).contains(" v9"));
+    done("DEL", &none);
+    assert!(is_on_node());
+
     // Another interface has its name meanwhile.
     done("ADD", &none);
     node.ip(&["link", "set", "v2", "down", "name", "v0"]);

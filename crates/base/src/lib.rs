@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Parts that every other crate may use: classes of errors, deadlines, operations that may block, Unix time, processes and the formats of
-//! `/proc` that describe them, lock files, storage through a trait, files that survive a kill, a checksum, supervised child processes, the
+//! `/proc` that describe them, lock files, storage through a trait, files that survive a kill, files that others may replace, a checksum, supervised child processes, the
 //! search of `PATH`, locations in TOML files, drivers of PCI devices, network interfaces, network namespaces and requests to rtnetlink, connections to Unix
 //! sockets, rate limits, random numbers, the size of a burst, idle behaviour of forwarding threads, use of seccomp filters, the list of
 //! Prometheus metrics and their text format, a fuzzer and failing storage for tests.
@@ -51,6 +51,7 @@ mod process;
 mod program;
 pub mod random;
 mod rate;
+mod regular_file;
 pub mod rtnetlink;
 mod seccomp;
 pub mod storage;
@@ -70,8 +71,9 @@ pub use lock_file::{ENDING_MAX, ENDING_PAUSE, LockError, LockFile, LockOwner};
 pub use process::{BootId, ProcessHandle, ProcessId};
 pub use program::{find_program, find_program_in, is_program, search_path};
 pub use rate::RateLimit;
+pub use regular_file::{open_regular, read_regular};
 pub use seccomp::{Seccomp, UnknownSeccomp};
-pub use unix_stream::connect_within;
+pub use unix_stream::{BoundedStream, connect_within};
 pub use unix_time::{unix_time, unix_time_ns};
 
 /// Maximum number of frames that are processed together.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Connections to Unix sockets within a time: connect(2) waits without end for a process that hangs and has a full backlog.
+//! Connections to Unix sockets within a time, and exchanges on them: connect(2) waits without end for a process that hangs and has a full
+//! backlog, and timeouts of a socket begin again with each octet.
 
-use std::io;
+use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -40,10 +41,77 @@ pub fn connect_within(path: &Path, timeout: Duration) -> io::Result<UnixStream> 
     Ok(stream)
 }
 
+/// Shortest timeout of an operation: zero would be none.
+const WAIT_MIN: Duration = Duration::from_millis(1);
+
+/// A stream whose reads and writes end by a deadline, also if the peer sends or reads one octet at a time.
+#[derive(Debug)]
+pub struct BoundedStream<'a> {
+    stream: &'a UnixStream,
+    silence: Duration,
+    deadline: Deadline,
+}
+
+impl<'a> BoundedStream<'a> {
+    /// Bounds the operations on a stream that blocks: each waits for `silence` at most, and all of them until `deadline`. They set the timeouts
+    /// of the stream.
+    ///
+    /// An operation fails with [`io::ErrorKind::WouldBlock`] after `silence`, and with [`io::ErrorKind::TimedOut`] after the deadline.
+    #[must_use]
+    pub const fn new(stream: &'a UnixStream, silence: Duration, deadline: Deadline) -> Self {
+        Self {
+            stream,
+            silence,
+            deadline,
+        }
+    }
+
+    /// Runs an operation with a timeout, which `set` sets.
+    fn run<T>(
+        &self,
+        set: fn(&UnixStream, Option<Duration>) -> io::Result<()>,
+        mut operation: impl FnMut(&UnixStream) -> io::Result<T>,
+    ) -> io::Result<T> {
+        loop {
+            let left = self.deadline.remaining();
+            if left.is_zero() {
+                let what = "the peer is too slow";
+                return Err(io::Error::new(io::ErrorKind::TimedOut, what));
+            }
+            set(self.stream, Some(left.min(self.silence).max(WAIT_MIN)))?;
+            match operation(self.stream) {
+                // The deadline comes first, and a timeout of the kernel may end a tick before it.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock && left < self.silence => {}
+                done => return done,
+            }
+        }
+    }
+}
+
+impl Read for BoundedStream<'_> {
+    fn read(&mut self, octets: &mut [u8]) -> io::Result<usize> {
+        self.run(UnixStream::set_read_timeout, |mut stream| {
+            stream.read(octets)
+        })
+    }
+}
+
+impl Write for BoundedStream<'_> {
+    fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
+        self.run(UnixStream::set_write_timeout, |mut stream| {
+            stream.write(octets)
+        })
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::io::{Read as _, Write as _};
     use std::os::unix::net::UnixListener;
+    use std::thread;
 
     use nix::sys::socket::{Backlog, bind, listen};
 
@@ -96,5 +164,53 @@ mod tests {
         assert_eq!(kind(), io::ErrorKind::NotFound);
         drop(UnixListener::bind(&path).unwrap());
         assert_eq!(kind(), io::ErrorKind::ConnectionRefused);
+    }
+
+    /// Longest time of a test: long after the deadlines in it.
+    const LONG: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn a_peer_that_sends_one_octet_at_a_time_is_read_until_the_deadline() {
+        let (own, mut peer) = UnixStream::pair().unwrap();
+        let error = thread::scope(|scope| {
+            scope.spawn(move || {
+                let sending = Deadline::after(LONG);
+                // Until the reader has given up and closed its end.
+                sending.poll(Duration::from_millis(1), || peer.write_all(b"x").err())
+            });
+            let deadline = Deadline::after(Duration::from_millis(50));
+            let mut octets = Vec::new();
+            let read = BoundedStream::new(&own, LONG, deadline).read_to_end(&mut octets);
+            drop(own);
+            read.unwrap_err()
+        });
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    }
+
+    #[test]
+    fn a_silent_peer_and_one_that_reads_nothing_are_waited_for_within_bounds() {
+        let (own, _peer) = UnixStream::pair().unwrap();
+        let brief = Duration::from_millis(20);
+        let mut silent = BoundedStream::new(&own, brief, Deadline::after(LONG));
+        let error = silent.read(&mut [0; 8]).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+        let mut late = BoundedStream::new(&own, LONG, Deadline::after(brief));
+        let error = late.write_all(&vec![0; 16 << 20]).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        let error = late.read(&mut [0; 8]).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    }
+
+    #[test]
+    fn octets_pass_a_bounded_stream_in_both_directions() {
+        let (one, other) = UnixStream::pair().unwrap();
+        let mut one = BoundedStream::new(&one, LONG, Deadline::after(LONG));
+        let mut other = BoundedStream::new(&other, LONG, Deadline::after(LONG));
+        let mut octets = [0; 3];
+        one.write_all(b"abc").unwrap();
+        other.read_exact(&mut octets).unwrap();
+        other.write_all(&octets).unwrap();
+        one.read_exact(&mut octets).unwrap();
+        assert_eq!(&octets, b"abc");
     }
 }

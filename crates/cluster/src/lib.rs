@@ -28,6 +28,7 @@ mod hash;
 pub mod kubelet;
 pub mod local;
 pub mod networks;
+mod object_name;
 mod problem;
 pub mod resources;
 #[cfg(test)]

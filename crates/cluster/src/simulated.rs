@@ -13,6 +13,8 @@ use tokio::runtime::{Builder, Handle};
 
 /// Annotation of objects whose fields belong to others: an apply without force is a conflict.
 pub(crate) const FOREIGN: &str = "foreign";
+/// Annotation of objects that the API server does not delete, because of a policy.
+pub(crate) const KEPT: &str = "kept";
 
 /// Plural name of the kind, namespace and name of an object. Cluster-wide objects have no namespace.
 type Key = (String, String, String);
@@ -194,6 +196,9 @@ impl Simulated {
                     Some(object) if !wanted.is_null() && object["metadata"]["uid"] != *wanted => {
                         failure(409, "another object")
                     }
+                    Some(object) if !object["metadata"]["annotations"][KEPT].is_null() => {
+                        failure(403, "kept")
+                    }
                     Some(_) => {
                         state.objects.remove(&key);
                         let done = json!({
@@ -295,6 +300,7 @@ fn failure(code: u16, message: &str) -> (u16, String) {
         (404, _) => "NotFound",
         (409, "already exists") => "AlreadyExists",
         (409, _) => "Conflict",
+        (403, _) => "Forbidden",
         _ => "ServiceUnavailable",
     };
     let status = json!({

@@ -8,6 +8,8 @@ use std::fs::File;
 use std::io::{BufWriter, Read, Seek, Write};
 use std::path::Path;
 
+use quietwire_base::open_regular;
+
 use crate::connection_file::{replace, wrong};
 use crate::control::{Request, ask};
 use crate::error::SwitchError;
@@ -134,7 +136,7 @@ fn read_all(
     Ok(())
 }
 
-/// Restores the entries of a file in the switch on a control socket. The whole file is checked first. Timeouts begin again.
+/// Restores the entries of a regular file in the switch on a control socket. The whole file is checked first. Timeouts begin again.
 ///
 /// # Errors
 /// [`SwitchError::Config`] if the file cannot be read or is not one of [`save`]; those of [`ask`].
@@ -144,7 +146,7 @@ pub fn restore(socket: &Path, path: &Path) -> Result<RestoredMappingsReport, Swi
         error => wrong(path, error),
     };
     let unreadable = |cause: std::io::Error| wrong(path, MappingFileError::Io(cause));
-    let mut file = File::open(path).map_err(unreadable)?;
+    let mut file = open_regular(path).map_err(unreadable)?;
     read_all(&file, |_| Ok(())).map_err(refused)?;
     file.rewind().map_err(unreadable)?;
     let mut sum = RestoredMappingsReport::default();

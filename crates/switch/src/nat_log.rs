@@ -23,6 +23,7 @@ use rtrb::Consumer;
 use crate::error::SwitchError;
 use crate::forward::{LogEvent, StampedEvent};
 use budget::{Budget, shares};
+use ipfix::SendError;
 use record::{Record, Vrf};
 
 pub(crate) use ipfix::Exporter;
@@ -56,15 +57,18 @@ pub(crate) struct NatLog {
 /// Events that a collector did not get.
 #[derive(Debug, Default)]
 struct Unsent {
-    count: u32,
+    /// Their numbers, by the name of the instance.
+    lost: BTreeMap<String, u64>,
     cause: Option<std::io::Error>,
 }
 
 impl Unsent {
-    fn note(&mut self, sent: Result<(), (u32, std::io::Error)>) {
-        if let Err((count, cause)) = sent {
-            self.count = self.count.saturating_add(count);
-            self.cause = Some(cause);
+    fn note(&mut self, sent: Result<(), SendError>) {
+        if let Err(error) = sent {
+            for (name, count) in error.lost {
+                add_to(&mut self.lost, &name, u64::from(count));
+            }
+            self.cause = Some(error.cause);
         }
     }
 }
@@ -226,7 +230,7 @@ impl NatLog {
         if let Some(exporter) = &mut self.exporter {
             unsent.note(exporter.flush(now_s));
         }
-        self.note_unsent(&ring.name, unsent);
+        self.note_unsent(unsent);
         if self.write_text(&text) {
             ring.unwritten = 0;
         } else {
@@ -237,12 +241,14 @@ impl NatLog {
     }
 
     /// Counts and reports events that a collector did not get.
-    fn note_unsent(&mut self, name: &str, unsent: Unsent) {
+    fn note_unsent(&mut self, unsent: Unsent) {
         let Some(cause) = unsent.cause else {
             return;
         };
-        add_to(&mut self.lost, name, u64::from(unsent.count));
-        add_to(&mut self.not_sent, name, u64::from(unsent.count));
+        for (name, count) in &unsent.lost {
+            add_to(&mut self.lost, name, *count);
+            add_to(&mut self.not_sent, name, *count);
+        }
         if !std::mem::replace(&mut self.has_failed_to_send, true) {
             tracing::error!(
                 "cannot send events of NAT to the collector: {cause} (further losses are only counted)"

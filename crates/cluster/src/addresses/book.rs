@@ -440,9 +440,14 @@ impl Book {
         self.remove(&network, std::slice::from_ref(address)).await
     }
 
-    /// Removes addresses (verb `delete` of `addresses`). One that is gone already is removed.
+    /// Removes addresses (verb `delete` of `addresses`). One that is gone already is removed. Continues if the API server
+    /// refuses to delete one.
+    ///
+    /// # Errors
+    /// The first refusal, or the lack of a reply.
     async fn remove(&self, network: &NetworkName, addresses: &[Address]) -> Result<(), BookError> {
         let all = self.addresses(network);
+        let mut removed: Result<(), BookError> = Ok(());
         for address in addresses {
             // Not another object that got the name meanwhile, and not one that a new container has.
             let parameters = DeleteParams::default().preconditions(Preconditions {
@@ -451,10 +456,12 @@ impl Book {
             });
             match bounded(all.delete(&address.name_any(), &parameters)).await {
                 Err(kube::Error::Api(status)) if status.code == 404 => {}
+                // The API server keeps this one, perhaps because of a policy.
+                Err(error @ kube::Error::Api(_)) => removed = removed.and(Err(error.into())),
                 done => drop(done?),
             }
         }
-        Ok(())
+        removed
     }
 }
 

@@ -17,7 +17,10 @@ fn fuzz_request(octets: &[u8]) -> bool {
     | Request::Gc { network, .. }
     | Request::Status { network }) = &request;
     for part in [&network.namespace, &network.name] {
-        assert!(!part.is_empty() && !part.contains('/'), "{network}");
+        assert!(
+            !part.is_empty() && !part.contains(['/', '?', '%', '#']),
+            "{network}"
+        );
     }
     planted("cluster-addresses", || match &request {
         Request::Add { requested, .. } => requested.len() > 4,

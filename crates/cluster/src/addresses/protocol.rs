@@ -9,12 +9,14 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use quietwire_base::connect_within;
+use quietwire_base::{BoundedStream, Deadline, connect_within};
 use serde::{Deserialize, Serialize};
+
+use crate::object_name::is_object_name;
 
 /// Maximum length of a request and of a reply, octets.
 pub(super) const LENGTH_MAX: usize = 256 * 1024;
-/// Time for a reply. The agent replies within a shorter time.
+/// Time for a request and its reply. The agent replies within a shorter time.
 const REPLY: Duration = Duration::from_secs(60);
 
 /// Namespace and name of a `Network`.
@@ -30,17 +32,15 @@ impl FromStr for NetworkName {
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text.split_once('/') {
-            Some((namespace, name)) if !namespace.is_empty() && is_name(name) => Ok(Self {
-                namespace: namespace.to_owned(),
-                name: name.to_owned(),
-            }),
+            Some((namespace, name)) if is_object_name(namespace) && is_object_name(name) => {
+                Ok(Self {
+                    namespace: namespace.to_owned(),
+                    name: name.to_owned(),
+                })
+            }
             _ => Err(format!("'{text}' is not NAMESPACE/NAME of a Network")),
         }
     }
-}
-
-fn is_name(text: &str) -> bool {
-    !text.is_empty() && !text.contains('/')
 }
 
 impl TryFrom<String> for NetworkName {
@@ -179,13 +179,13 @@ pub(crate) fn ask(socket: &Path, request: &Request) -> Result<AssignedAddresses,
 }
 
 fn exchange(socket: &Path, request: &Request) -> io::Result<Reply> {
-    let mut stream = connect_within(socket, REPLY)?;
-    stream.set_read_timeout(Some(REPLY))?;
-    stream.set_write_timeout(Some(REPLY))?;
+    let deadline = Deadline::after(REPLY);
+    let stream = connect_within(socket, REPLY)?;
+    let mut bounded = BoundedStream::new(&stream, REPLY, deadline);
     let text = serde_json::to_vec(request).map_err(io::Error::other)?;
-    stream.write_all(&text)?;
+    bounded.write_all(&text)?;
     stream.shutdown(Shutdown::Write)?;
     let mut reply = Vec::new();
-    stream.take(LENGTH_MAX as u64).read_to_end(&mut reply)?;
+    bounded.take(LENGTH_MAX as u64).read_to_end(&mut reply)?;
     serde_json::from_slice(&reply).map_err(io::Error::other)
 }

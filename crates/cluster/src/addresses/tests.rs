@@ -17,7 +17,7 @@ use super::book::BookError;
 use super::protocol::AssignedAddresses;
 use super::*;
 use crate::runtime;
-use crate::simulated::Simulated;
+use crate::simulated::{KEPT, Simulated};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 const ADDRESSES: &str = "addresses";
@@ -70,6 +70,22 @@ pub(crate) fn server(ranges: &Value) -> Simulated {
     let server = Simulated::default();
     server.put("networks", &network(ranges));
     server
+}
+
+#[test]
+fn names_of_networks_are_parts_of_a_path() {
+    assert_eq!(lan().to_string(), "apps/lan");
+    for text in [
+        "apps/..",
+        "../lan",
+        "apps/lan?watch=1",
+        "apps/a%2fb",
+        "apps/a/b",
+        "/lan",
+        "apps/",
+    ] {
+        assert!(text.parse::<NetworkName>().is_err(), "{text}");
+    }
 }
 
 fn book(server: &Simulated, node: &str) -> Book {
@@ -194,6 +210,26 @@ fn addresses_are_released_and_kept_by_a_pod_whose_sandbox_is_created_again() {
         assert_eq!(present(&server).len(), 6);
         book.answer(&gc("apps.lan")).await.unwrap();
         assert_eq!(present(&server).len(), 1);
+    });
+}
+
+#[test]
+fn an_address_that_the_api_server_keeps_delays_no_other() {
+    let server = server(&json!([{ "subnet": "10.66.0.0/24" }]));
+    runtime().unwrap().block_on(async {
+        let book = assigned(&server, &["a", "b", "c"]).await;
+        // The one that is deleted first.
+        let mut kept = server.all(ADDRESSES).remove(0);
+        kept["metadata"]["annotations"] = json!({ KEPT: "" });
+        server.put(ADDRESSES, &kept);
+        let gc = Request::Gc {
+            network: lan(),
+            configuration: "apps.lan".to_owned(),
+            valid: Vec::new(),
+        };
+        let error = book.answer(&gc).await.unwrap_err().to_string();
+        assert!(error.contains("kept"), "{error}");
+        assert_eq!(server.all(ADDRESSES), [kept]);
     });
 }
 

@@ -3,12 +3,12 @@
 
 use serde::Deserialize;
 
+use crate::object_name::is_object_name;
+
 /// The annotation.
 pub(super) const ANNOTATION: &str = "k8s.v1.cni.cncf.io/networks";
 /// Most networks of a pod.
 pub(super) const NETWORKS_MAX: usize = 32;
-/// Longest name of an object (RFC 1123, section 2.1).
-const NAME_MAX: usize = 253;
 
 /// An element of the annotation in JSON. It has more keys, which are Multus' concern.
 #[derive(Debug, Deserialize)]
@@ -35,15 +35,6 @@ impl Element {
     }
 }
 
-/// Returns whether an object may have this name: letters, digits, `-` and dots. It becomes a part of a path.
-fn is_name(name: &str) -> bool {
-    let is_fine = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
-    !name.is_empty()
-        && name.len() <= NAME_MAX
-        && name.chars().all(is_fine)
-        && !name.starts_with('.')
-}
-
 /// Returns namespaces and names of the networks that an annotation names, each as often as it is named. `namespace` is that of the pod.
 ///
 /// # Errors
@@ -65,7 +56,7 @@ pub(super) fn selected(text: &str, namespace: &str) -> Result<Vec<(String, Strin
         let of_pod = || namespace.to_owned();
         let namespace = element.namespace.filter(|it| !it.is_empty());
         let network = (namespace.unwrap_or_else(of_pod), element.name);
-        if !is_name(&network.0) || !is_name(&network.1) {
+        if !is_object_name(&network.0) || !is_object_name(&network.1) {
             return Err(format!("'{}/{}' is no network", network.0, network.1));
         }
         networks.push(network);
@@ -121,7 +112,7 @@ mod tests {
         #[test]
         fn names_stay_in_their_place_of_a_path(text in ".{0,60}") {
             for (namespace, name) in selected(&text, "apps").unwrap_or_default() {
-                prop_assert!(is_name(&namespace) && is_name(&name));
+                prop_assert!(is_object_name(&namespace) && is_object_name(&name));
                 prop_assert!(!name.contains(['/', '?', '%']));
             }
         }

@@ -5,16 +5,18 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use quietwire_base::durable;
+use quietwire_base::{durable, read_regular};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// Mode of the files.
 const MODE: u32 = 0o600;
+/// Largest file, octets: some times the largest resource that etcd stores.
+const OCTETS_MAX: u64 = 16 << 20;
 
 /// Reads a file. `None` if it does not exist.
 pub(super) fn read<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
-    match fs::read(path) {
+    match read_regular(path, OCTETS_MAX) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         read => serde_json::from_slice(&read?)
             .map(Some)

@@ -139,6 +139,7 @@ impl Node {
             boot: BootId::current(),
             attached,
             device: None,
+            moved: None,
         };
         record.write(&self.file(name)).unwrap();
         record

@@ -2,6 +2,9 @@
 //! Interfaces of the node that are in a container for its lifetime (rtnetlink(7)). The alias of such an interface has the name of its
 //! attachment and its former name, so that it is found in every namespace: when a namespace ends without DEL, the kernel moves the
 //! interfaces of cards to the node, with the name that they had in the container or another one (network_namespaces(7)).
+//!
+//! A container may change aliases and names of its interfaces. So the former name is that of the record, and an interface with a device of
+//! its own, such as a virtual function, is found by this device.
 
 use std::fs::{self, File};
 use std::io;
@@ -14,6 +17,7 @@ use nix::net::if_::{if_nameindex, if_nametoindex};
 use quietwire_base::is_file_name;
 use quietwire_base::netns::{self, Failure};
 use quietwire_base::rtnetlink::{self, attribute, link, parse_link, push};
+use serde::{Deserialize, Serialize};
 
 use super::environment::INTERFACE_MAX;
 use super::reply::{CniError, ErrorCode};
@@ -22,6 +26,7 @@ use super::reply::{CniError, ErrorCode};
 const IFLA_IFNAME: u16 = 3;
 const IFLA_IFALIAS: u16 = 20;
 const IFLA_NET_NS_FD: u16 = 28;
+const IFLA_PARENT_DEV_NAME: u16 = 56;
 /// PCI devices in sysfs.
 const DEVICES: &str = "/sys/bus/pci/devices";
 /// Network namespace of the plugin, which is that of the node.
@@ -30,6 +35,41 @@ pub(super) const OWN: &str = "/proc/thread-self/ns/net";
 const WORD: &str = "quietwire-cni";
 /// Pattern of the name of an interface on the node before it has its former name. The kernel completes it.
 const PATTERN: &str = "dev%d";
+
+/// An interface as it was on the node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Moved {
+    /// Its name.
+    former: String,
+    /// Name of its device, such as a PCI address, if no other interface has this device. `None` also before Linux 5.14.
+    parent: Option<String>,
+}
+
+/// An attachment whose interface is looked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DeviceAttachment<'a> {
+    /// Its name.
+    pub(super) name: &'a str,
+    /// Its interface, as the record has it. `None`: an earlier version wrote the record, or there is none.
+    pub(super) moved: Option<&'a Moved>,
+}
+
+impl DeviceAttachment<'_> {
+    /// Returns the former name of an interface if it is that of the attachment.
+    fn former(&self, interface: &Described) -> Option<String> {
+        let alias = interface.alias.as_deref().and_then(parse_alias);
+        let of_alias = alias.filter(|(attachment, _)| *attachment == self.name);
+        let Some(moved) = self.moved else {
+            return of_alias.map(|(_, former)| former.to_owned());
+        };
+        let is_it = match &moved.parent {
+            Some(_) => interface.parent == moved.parent,
+            None => of_alias.is_some(),
+        };
+        is_it.then(|| moved.former.clone())
+    }
+}
 
 /// Returns the alias of an interface.
 fn alias(attachment: &str, former: &str) -> String {
@@ -103,40 +143,73 @@ pub(super) fn check_free(namespace: &str, name: &str) -> Result<(), CniError> {
     }
 }
 
-/// Moves a device of the node into a container, as the interface `name`, which [`check_free`] has found free.
+/// An interface of the node that is about to move.
+#[derive(Debug)]
+pub(super) struct Found {
+    index: u32,
+    /// Its name now.
+    name: String,
+    /// For the record.
+    pub(super) moved: Moved,
+}
+
+/// Finds the interface of a device of the node. `recorded` are the attachments that have records: after the end of an earlier container
+/// without DEL, the interface has another name than before.
 ///
 /// # Errors
-/// [`ErrorCode::UnknownContainer`] if the namespace does not exist, [`ErrorCode::Io`] if the node has no such device, or with the step that
-/// the kernel refused. [`give_back`] undoes the steps before.
+/// [`ErrorCode::Io`] if the node has no such device.
+pub(super) fn find(device: &str, recorded: &[DeviceAttachment<'_>]) -> Result<Found, CniError> {
+    let name = resolve(device, Path::new(DEVICES))?;
+    let found = || -> Result<Found, Failure> {
+        let links = Links::open()?;
+        let index = if_nametoindex(name.as_str()).map_err(|error| ("finding it", error))?;
+        let own = links.describe(index)?;
+        let former = recorded.iter().find_map(|it| it.former(&own));
+        let all = links.all()?;
+        let with_device = all.iter().filter(|(_, it)| it.parent == own.parent);
+        let is_only = with_device.count() == 1;
+        Ok(Found {
+            index,
+            name: name.clone(),
+            moved: Moved {
+                former: former.unwrap_or_else(|| name.clone()),
+                parent: own.parent.filter(|_| is_only),
+            },
+        })
+    };
+    found().map_err(|failure| refused(&name, failure))
+}
+
+/// Moves an interface of the node into a container, as the interface `name`, which [`check_free`] has found free. Its record has to be written
+/// before.
+///
+/// # Errors
+/// [`ErrorCode::UnknownContainer`] if the namespace does not exist, [`ErrorCode::Io`] with the step that the kernel refused. [`give_back`]
+/// undoes the steps before.
 pub(super) fn take(
     namespace: &str,
-    device: &str,
+    found: &Found,
     name: &str,
     attachment: &str,
 ) -> Result<(), CniError> {
     let container = open(namespace)?;
-    let interface = resolve(device, Path::new(DEVICES))?;
     let moved = || -> Result<(), Failure> {
         let links = Links::open()?;
-        let index = if_nametoindex(interface.as_str()).map_err(|error| ("finding it", error))?;
-        // After the end of an earlier container without DEL, the interface has another name than before.
-        let first = links.former(index, &|_: &str| true)?;
-        let former = first.as_deref().unwrap_or(&interface);
-        let mark = text(IFLA_IFALIAS, &alias(attachment, former));
-        links.set(index, "setting the alias", mark)?;
-        links.set(index, "moving it", to_namespace(&container, name))
+        let mark = text(IFLA_IFALIAS, &alias(attachment, &found.moved.former));
+        links.set(found.index, "setting the alias", mark)?;
+        links.set(found.index, "moving it", to_namespace(&container, name))
     };
-    moved().map_err(|failure| refused(&interface, failure))
+    moved().map_err(|failure| refused(&found.name, failure))
 }
 
-/// Moves the interface of an attachment from its container back to the node, and gives interfaces on the node their former names, also
-/// those that the kernel has moved already. One whose former name is in use keeps the name that it has.
+/// Moves the interface of an attachment from its container back to the node, and gives it its former name there, also if the kernel has moved
+/// it already. If the former name is in use, the interface keeps the name that it has.
 ///
 /// # Errors
 /// [`ErrorCode::Io`] with the step that the kernel refused. The call can be repeated.
 pub(super) fn give_back(
     namespace: Option<&str>,
-    is_of: impl Fn(&str) -> bool + Sync,
+    attachment: DeviceAttachment<'_>,
 ) -> Result<(), CniError> {
     let node = File::open(OWN).map_err(|error| {
         let what = format!("{OWN}: {error}");
@@ -148,7 +221,7 @@ pub(super) fn give_back(
         let leave = || -> Result<(), Failure> {
             let links = Links::open()?;
             // An attachment has one: further aliases are of the container.
-            let Some(interface) = links.marked(&is_of)?.into_iter().next() else {
+            let Some(interface) = links.of(attachment)?.into_iter().next() else {
                 return Ok(());
             };
             let back = to_namespace(&node, PATTERN);
@@ -160,18 +233,18 @@ pub(super) fn give_back(
             Err(failure) => return Err(refused("of the container", failure)),
         }
     }
-    restore(&is_of).map_err(|failure| refused("of the node", failure))?;
+    restore(attachment).map_err(|failure| refused("of the node", failure))?;
     Ok(())
 }
 
-/// Gives the interfaces of ended containers that are in the network namespace of a file their former names. Returns whether there are such
-/// interfaces. A file that does not exist has none.
+/// Gives the interface of an attachment its former name, if it is in the network namespace of a file. Returns whether it is there. A file that
+/// does not exist has none.
 ///
 /// # Errors
 /// [`ErrorCode::Io`] with the step that the kernel refused.
 pub(super) fn restore_in(
     namespace: &Path,
-    is_of: impl Fn(&str) -> bool + Sync,
+    attachment: DeviceAttachment<'_>,
 ) -> Result<bool, CniError> {
     let node = match File::open(namespace) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
@@ -180,16 +253,16 @@ pub(super) fn restore_in(
             CniError::new(ErrorCode::Io, what)
         })?,
     };
-    netns::within(Some(&node), || restore(&is_of))
+    netns::within(Some(&node), || restore(attachment))
         .map_err(|failure| refused("of the node", failure))
 }
 
 /// Gives interfaces on the node their former names, and removes the aliases. Returns whether there are such interfaces.
-fn restore(is_of: &impl Fn(&str) -> bool) -> Result<bool, Failure> {
+fn restore(attachment: DeviceAttachment<'_>) -> Result<bool, Failure> {
     let links = Links::open()?;
-    let marked = links.marked(is_of)?;
-    let is_any = !marked.is_empty();
-    for interface in marked {
+    let found = links.of(attachment)?;
+    let is_any = !found.is_empty();
+    for interface in found {
         // Kernels before 6.2 rename interfaces only that are down.
         let down = link(interface.index, 0, libc::IFF_UP.cast_unsigned(), &[]);
         links.ask(libc::RTM_SETLINK, "setting it down", Ok(down))?;
@@ -239,9 +312,32 @@ fn to_namespace(namespace: &File, name: &str) -> io::Result<Vec<u8>> {
 }
 
 /// An interface that this plugin moved.
-struct Marked {
+struct Returning {
     index: u32,
     former: String,
+}
+
+/// Alias and device of an interface.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Described {
+    alias: Option<String>,
+    parent: Option<String>,
+}
+
+impl Described {
+    /// Reads a message about the link of an interface.
+    fn read(message: &[u8]) -> Self {
+        let link = parse_link(message);
+        let attributes = link.map(|(_, attributes)| attributes).unwrap_or_default();
+        let text = |kind: u16| {
+            let value = std::str::from_utf8(attribute(attributes, kind)?).ok()?;
+            Some(value.trim_end_matches('\0').to_owned())
+        };
+        Self {
+            alias: text(IFLA_IFALIAS),
+            parent: text(IFLA_PARENT_DEV_NAME),
+        }
+    }
 }
 
 /// A socket in the network namespace of the thread.
@@ -281,39 +377,36 @@ impl Links {
         self.ask(libc::RTM_SETLINK, step, message).map(drop)
     }
 
-    /// Returns the interfaces that this plugin moved for attachments.
-    fn marked(&self, is_of: &impl Fn(&str) -> bool) -> Result<Vec<Marked>, Failure> {
+    /// Returns the interfaces of the namespace with their indices.
+    fn all(&self) -> Result<Vec<(u32, Described)>, Failure> {
         let all = if_nameindex().map_err(|error| ("if_nameindex", error))?;
         let mut found = Vec::new();
         for interface in &all {
             let index = interface.index();
-            let former = match self.former(index, is_of) {
+            match self.describe(index) {
                 // It has ended meanwhile.
-                Err((_, Errno::ENODEV)) => continue,
-                former => former?,
-            };
-            if let Some(former) = former {
-                found.push(Marked { index, former });
+                Err((_, Errno::ENODEV)) => {}
+                described => found.push((index, described?)),
             }
         }
         Ok(found)
     }
 
-    /// Returns the former name of an interface, if this plugin moved it for such an attachment.
-    fn former(&self, index: u32, is_of: &impl Fn(&str) -> bool) -> Result<Option<String>, Failure> {
+    /// Returns the interfaces of an attachment, with their former names.
+    fn of(&self, attachment: DeviceAttachment<'_>) -> Result<Vec<Returning>, Failure> {
+        let all = self.all()?.into_iter();
+        let of_attachment = all.filter_map(|(index, interface)| {
+            let former = attachment.former(&interface)?;
+            Some(Returning { index, former })
+        });
+        Ok(of_attachment.collect())
+    }
+
+    fn describe(&self, index: u32) -> Result<Described, Failure> {
         let message = Ok(link(index, 0, 0, &[]));
         let reply = self.ask(libc::RTM_GETLINK, "RTM_GETLINK", message)?;
-        Ok(former(&reply, is_of))
+        Ok(Described::read(&reply))
     }
-}
-
-/// Returns the former name of the interface in a message, if this plugin moved it for such an attachment.
-fn former(message: &[u8], is_of: &impl Fn(&str) -> bool) -> Option<String> {
-    let (_, attributes) = parse_link(message)?;
-    let alias = attribute(attributes, IFLA_IFALIAS)?;
-    let alias = std::str::from_utf8(alias).ok()?.trim_end_matches('\0');
-    let (attachment, former) = parse_alias(alias)?;
-    is_of(attachment).then(|| former.to_owned())
 }
 
 #[cfg(test)]
@@ -333,7 +426,8 @@ mod tests {
     fn node_with_returned_interface() -> File {
         let made = thread::spawn(|| {
             unshare(CloneFlags::CLONE_NEWNET).expect("requires root");
-            let mark = alias(ONE, "eth1");
+            // The container has changed the former name in it.
+            let mark = alias(ONE, "eth7");
             let pair = [
                 "link", "add", "dev0", "type", "veth", "peer", "name", "far0",
             ];
@@ -351,9 +445,15 @@ mod tests {
     #[test]
     fn an_interface_that_the_kernel_moved_back_gets_its_former_name() {
         let node = node_with_returned_interface();
+        let moved = Moved {
+            former: "eth1".to_owned(),
+            parent: None,
+        };
         let path = format!("/proc/self/fd/{}", node.as_raw_fd());
-        let restored =
-            |attachment: &str| restore_in(Path::new(&path), |it| it == attachment).unwrap();
+        let restored = |name: &str| {
+            let moved = Some(&moved);
+            restore_in(Path::new(&path), DeviceAttachment { name, moved }).unwrap()
+        };
         assert!(!restored("c00000000000002"));
         assert!(restored(ONE));
         let names = || -> Result<[bool; 2], Failure> {
@@ -362,7 +462,45 @@ mod tests {
         assert_eq!(netns::within(Some(&node), names), Ok([true, false]));
         // It has no alias any more.
         assert!(!restored(ONE));
-        assert!(!restore_in(Path::new("/absent"), |_: &str| true).unwrap());
+        let absent = DeviceAttachment {
+            name: ONE,
+            moved: None,
+        };
+        assert!(!restore_in(Path::new("/absent"), absent).unwrap());
+    }
+
+    #[test]
+    fn a_container_changes_neither_the_former_name_nor_the_attachment_of_its_interface() {
+        const OTHER: &str = "c00000000000002";
+        let moved = |parent: Option<&str>| Moved {
+            former: "eth1".to_owned(),
+            parent: parent.map(str::to_owned),
+        };
+        let former = |moved: Option<&Moved>, alias: Option<&str>, parent: Option<&str>| {
+            let interface = Described {
+                alias: alias.map(str::to_owned),
+                parent: parent.map(str::to_owned),
+            };
+            DeviceAttachment { name: ONE, moved }.former(&interface)
+        };
+        let (own, other) = (alias(ONE, "eth7"), alias(OTHER, "eth7"));
+        let (device, another) = (Some("0000:17:02.1"), Some("0000:17:02.2"));
+        let found = Some("eth1".to_owned());
+        // A function of a card, whichever alias it has.
+        let function = moved(device);
+        for alias in [Some(own.as_str()), Some(other.as_str()), Some(""), None] {
+            assert_eq!(former(Some(&function), alias, device), found, "{alias:?}");
+            assert_eq!(former(Some(&function), alias, another), None, "{alias:?}");
+            assert_eq!(former(Some(&function), alias, None), None, "{alias:?}");
+        }
+        // An interface without a device of its own, and one whose record is of an earlier version.
+        let plain = moved(None);
+        assert_eq!(former(Some(&plain), Some(own.as_str()), device), found);
+        assert_eq!(former(Some(&plain), Some(other.as_str()), device), None);
+        assert_eq!(former(Some(&plain), None, device), None);
+        let of_alias = Some("eth7".to_owned());
+        assert_eq!(former(None, Some(own.as_str()), device), of_alias);
+        assert_eq!(former(None, Some(other.as_str()), device), None);
     }
 
     #[test]
@@ -385,16 +523,18 @@ mod tests {
             assert_eq!(parse_alias(foreign), None, "{foreign}");
         }
         let mut attributes = text(IFLA_IFALIAS, &own).unwrap();
+        attributes.extend(text(IFLA_PARENT_DEV_NAME, "0000:17:02.1").unwrap());
         let message = |attributes: &[u8]| {
             let header = [&[0; 4][..], &libc::RTM_NEWLINK.to_ne_bytes(), &[0; 10]].concat();
             [header, link(3, 0, 0, attributes)].concat()
         };
-        let is_own = |attachment: &str| attachment == "c0123456789abcd";
-        let found = former(&message(&attributes), &is_own);
-        assert_eq!(found.as_deref(), Some("eth1"));
-        assert_eq!(former(&message(&attributes), &|_: &str| false), None);
-        attributes.clear();
-        assert_eq!(former(&message(&attributes), &is_own), None);
+        let described = Described {
+            alias: Some(own),
+            parent: Some("0000:17:02.1".to_owned()),
+        };
+        assert_eq!(Described::read(&message(&attributes)), described);
+        assert_eq!(Described::read(&message(&[])), Described::default());
+        assert_eq!(Described::read(&[]), Described::default());
     }
 
     #[test]
@@ -403,7 +543,11 @@ mod tests {
         let file = directory.path().join("ended");
         fs::write(&file, "").unwrap();
         for namespace in [file.to_str(), Some("/absent"), None] {
-            give_back(namespace, |_: &str| false).unwrap();
+            let absent = DeviceAttachment {
+                name: "c00000000000002",
+                moved: None,
+            };
+            give_back(namespace, absent).unwrap();
         }
     }
 

@@ -10,6 +10,7 @@ use std::path::Path;
 use quietwire_base::BootId;
 
 use super::config::PortKind;
+use super::host_device::DeviceAttachment;
 use super::record::{self, Record};
 use super::reply::CniError;
 use super::round::Round;
@@ -76,7 +77,8 @@ fn remove<S: Switch>(
     } else if !is_earlier {
         // Since another boot, interfaces have no alias.
         let node = root.join(NETNS_OF_NODE);
-        if !host_device::restore_in(&node, |attachment| attachment == name)? {
+        let moved = record.moved.as_ref();
+        if !host_device::restore_in(&node, DeviceAttachment { name, moved })? {
             return Ok(false);
         }
     }

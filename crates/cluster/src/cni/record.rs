@@ -9,11 +9,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use quietwire_base::durable::{self, remove_if_exists};
-use quietwire_base::{BootId, Deadline, LockError, LockFile};
+use quietwire_base::{BootId, Deadline, LockError, LockFile, read_regular};
 use quietwire_switch::config::AddPort;
 use serde::{Deserialize, Serialize};
 
 use super::config::{NetworkConfig, PortKind};
+use super::host_device::Moved;
 use super::port;
 use super::reply::{CniError, ErrorCode, Ip, Route};
 
@@ -21,6 +22,8 @@ use super::reply::{CniError, ErrorCode, Ip, Route};
 pub(super) const DIRECTORY_MODE: u32 = 0o755;
 /// Mode of records.
 const FILE_MODE: u32 = 0o644;
+/// Largest record, octets: some times the largest network configuration.
+const OCTETS_MAX: u64 = 1 << 20;
 /// Root directory of the node in the PID namespace of the node, also in a container with other mounts.
 pub(super) const OF_INIT: &str = "proc/1/root";
 
@@ -50,6 +53,9 @@ pub(super) struct Record {
     /// Port of a device of the pod, as the network has it. `None`: the attachment has a port of its own, or none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) device: Option<AddPort>,
+    /// Interface of the node, as it was there. `None`: the attachment has another kind of port.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) moved: Option<Moved>,
 }
 
 /// Port of an attachment and the settings of its interface, as ADD made them.
@@ -84,6 +90,7 @@ impl Record {
             boot: BootId::current(),
             attached: None,
             device: None,
+            moved: None,
         }
     }
 
@@ -104,7 +111,7 @@ impl Record {
 
     /// Reads a record; `None` if the file does not exist or has other contents.
     pub(super) fn read(path: &Path) -> Option<Self> {
-        serde_json::from_str(&fs::read_to_string(path).ok()?).ok()
+        serde_json::from_slice(&read_regular(path, OCTETS_MAX).ok()?).ok()
     }
 
     /// Writes the record, whole or not at all.
@@ -212,6 +219,10 @@ impl Drop for AttachmentLock {
 
 #[cfg(test)]
 mod tests {
+    use nix::sys::stat::Mode;
+    use nix::unistd::mkfifo;
+    use quietwire_base::run_within;
+
     use super::*;
 
     #[test]
@@ -234,6 +245,11 @@ mod tests {
         assert_eq!(Record::read(&path), None);
         fs::write(&path, "lan-a").unwrap();
         assert_eq!(Record::read(&path), None);
+        let endless = place.path().join("c0123456789abce.network");
+        mkfifo(&endless, Mode::S_IRUSR | Mode::S_IWUSR).unwrap();
+        // A FIFO that is read would block the test.
+        let read = run_within(Duration::from_secs(60), move || Ok(Record::read(&endless)));
+        assert_eq!(read.unwrap(), None);
         let record = Record {
             network: "lan-b".to_owned(),
             port: PortKind::VhostUser,
@@ -243,6 +259,7 @@ mod tests {
             boot: BootId::current(),
             attached: None,
             device: None,
+            moved: None,
         };
         record.write(&path).unwrap();
         assert_eq!(Record::read(&path), Some(record));
@@ -251,7 +268,8 @@ mod tests {
             fs::write(place.path().join(other), "lan-a").unwrap();
         }
         let found = names(place.path()).unwrap();
-        assert_eq!(found, ["c0123456789abcd".to_owned()].into());
+        let both = ["c0123456789abcd", "c0123456789abce"];
+        assert_eq!(found, both.map(str::to_owned).into());
         assert!(names(&place.path().join("absent")).unwrap().is_empty());
     }
 }

@@ -61,6 +61,7 @@ impl Recorded {
             boot: None,
             attached: None,
             device: None,
+            moved: None,
         };
         let file = port::record_in(directory, &port::name(network, container_id, interface));
         record.write(&file).unwrap();

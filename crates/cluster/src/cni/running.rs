@@ -8,7 +8,7 @@ use quietwire_switch::SwitchError;
 use quietwire_switch::config::{AddPort, Change};
 use quietwire_switch::control::{Request, Subject, ask};
 use serde::Deserialize;
-use serde_json::Value;
+use serde::de::IgnoredAny;
 
 use super::reply::{CniError, ErrorCode};
 
@@ -94,7 +94,7 @@ impl RunningSwitch {
 
 impl Switch for RunningSwitch {
     fn add_port(&self, port: AddPort) -> Result<(), CniError> {
-        ask::<Value>(
+        ask::<IgnoredAny>(
             &self.socket,
             &Request::Change(Box::new(Change::AddPort(port))),
         )?;
@@ -109,7 +109,7 @@ impl Switch for RunningSwitch {
             Err(error) => return Err(error.into()),
         }
         let name = name.to_owned();
-        ask::<Value>(
+        ask::<IgnoredAny>(
             &self.socket,
             &Request::Change(Box::new(Change::DelPort { name })),
         )?;

@@ -14,6 +14,7 @@ use serde_json::Value;
 
 use super::config::{Ipam, NetworkConfig, PortKind};
 use super::environment::{Command, Environment};
+use super::host_device::{DeviceAttachment, Moved};
 use super::record::{self, Attached, AttachmentLock, DIRECTORY_MODE, Record};
 use super::reply::{CniError, CniResult, ErrorCode, Interface, Ip};
 use super::running::Switch;
@@ -246,12 +247,12 @@ impl Call<'_> {
         let pci = host_device::is_pci(device).then_some(device);
         let requested = self.config.mac(environment)?;
         host_device::check_free(namespace, &environment.interface)?;
+        // This attachment may have one, whose interface has returned from an earlier call.
+        let recorded = self.recorded_interfaces()?;
         let (given, reserved) = self.request_addresses()?;
         let done = self
             .make_files(&attachment)
-            .and_then(|()| {
-                host_device::take(namespace, device, &environment.interface, &attachment)
-            })
+            .and_then(|()| self.move_interface(namespace, device, &recorded))
             .and_then(|()| self.configure(&given))
             .and_then(|own| with_mac(own, requested.or(reserved)))
             .and_then(|own| {
@@ -259,7 +260,8 @@ impl Call<'_> {
                 Ok(own)
             });
         let own = done.map_err(|error| {
-            let moved = host_device::give_back(Some(namespace), |it| it == attachment)
+            let moved = self
+                .give_back(&attachment)
                 .and_then(|()| self.remove_files(&attachment));
             let error = match moved {
                 Ok(()) => error,
@@ -275,6 +277,46 @@ impl Call<'_> {
             ..own
         };
         Ok(self.complete(self.begin(), own, given))
+    }
+
+    /// Returns the attachments with an interface of the node, and the interface as it was.
+    fn recorded_interfaces(&self) -> Result<Vec<(String, Option<Moved>)>, CniError> {
+        let names = record::names(&self.config.socket_directory)?.into_iter();
+        let recorded = names.filter_map(|name| {
+            let record = Record::read(&port::record(self.config, &name))?;
+            (record.port == PortKind::HostDevice).then_some((name, record.moved))
+        });
+        Ok(recorded.collect())
+    }
+
+    /// Moves an interface of the node into the container, and records it before.
+    fn move_interface(
+        &self,
+        namespace: &str,
+        device: &str,
+        recorded: &[(String, Option<Moved>)],
+    ) -> Result<(), CniError> {
+        let name = self.port_name();
+        let recorded = recorded.iter().map(|(name, moved)| DeviceAttachment {
+            name,
+            moved: moved.as_ref(),
+        });
+        let found = host_device::find(device, &recorded.collect::<Vec<_>>())?;
+        let record = Record {
+            moved: Some(found.moved.clone()),
+            ..self.record()
+        };
+        self.write_record(&name, &record)?;
+        host_device::take(namespace, &found, &self.environment.interface, &name)
+    }
+
+    /// Moves the interface of the attachment back to the node.
+    fn give_back(&self, name: &str) -> Result<(), CniError> {
+        let record = Record::read(&port::record(self.config, name));
+        let moved = record.and_then(|record| record.moved);
+        let moved = moved.as_ref();
+        let namespace = self.environment.netns.as_deref();
+        host_device::give_back(namespace, DeviceAttachment { name, moved })
     }
 
     /// Returns the result of the plugins before this one.
@@ -422,8 +464,7 @@ impl Call<'_> {
         let _lock = self.lock(ADD_ENDS)?;
         let name = self.port_name();
         if self.is_host_device() {
-            let namespace = self.environment.netns.as_deref();
-            host_device::give_back(namespace, |attachment| attachment == name)?;
+            self.give_back(&name)?;
             self.remove_files(&name)?;
             return self.ipam(Command::Del);
         }
@@ -535,7 +576,10 @@ impl Call<'_> {
         }
         // Interfaces of living containers are not on the node.
         let node = Path::new(host_device::OWN);
-        match host_device::restore_in(node, |attachment| attachment == name)? {
+        let record = Record::read(&port::record(self.config, name));
+        let moved = record.and_then(|record| record.moved);
+        let moved = moved.as_ref();
+        match host_device::restore_in(node, DeviceAttachment { name, moved })? {
             true => self.remove_files(name),
             false => Ok(()),
         }

@@ -213,6 +213,8 @@ async fn register(socket: &Path, request: RegisterRequest) -> Result<(), String>
 
 /// Collects the devices that no container has any more. Without a reply of kubelet nothing is collected.
 async fn collect(all: &[ServedResource], places: &KubeletPaths) {
+    // Before the list: kubelet may allocate devices meanwhile.
+    let listed = Instant::now();
     let pods = match pod_cpus(&places.pod_resources, REPLY).await {
         Ok(pods) => pods,
         Err(error) => {
@@ -228,7 +230,7 @@ async fn collect(all: &[ServedResource], places: &KubeletPaths) {
         let resource = plugged.resource.clone();
         let name = resource.name();
         let of_one = used.remove(&name).unwrap_or_default();
-        let work = move || resource.collect(&of_one, Instant::now());
+        let work = move || resource.collect(&of_one, listed);
         match tokio::task::spawn_blocking(work).await {
             Ok(collected) => {
                 for device in collected.closed {

@@ -129,10 +129,11 @@ impl Resource {
         prefer(&node_of, available, must, size)
     }
 
-    /// Closes devices that no container has any more, and opens those again that containers lack. `used` are the devices of all containers.
-    pub(super) fn collect(&self, used: &BTreeSet<String>, now: Instant) -> Collected {
+    /// Closes devices that no container has any more, and opens those again that containers lack. `used` are the devices of all containers at the
+    /// time `listed`.
+    pub(super) fn collect(&self, used: &BTreeSet<String>, listed: Instant) -> Collected {
         match &self.devices {
-            Devices::Sockets(sockets) => sockets.collect(used, now),
+            Devices::Sockets(sockets) => sockets.collect(used, listed),
             // Nothing is opened for functions.
             Devices::Functions(_) => Collected::default(),
         }

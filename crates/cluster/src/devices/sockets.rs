@@ -6,7 +6,7 @@ use std::fmt;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use quietwire_base::durable::remove_if_exists;
@@ -48,6 +48,8 @@ pub(super) struct Sockets {
     switch: SharedSwitch,
     /// Times of allocation, by device.
     allocated: Arc<Mutex<BTreeMap<String, Instant>>>,
+    /// Locked while devices are opened and closed: kubelet may allocate a device that a round is about to close.
+    changing: Arc<Mutex<()>>,
 }
 
 impl fmt::Debug for Sockets {
@@ -75,6 +77,7 @@ impl Sockets {
             records: below(SOCKET_DIRECTORY),
             switch,
             allocated: Arc::default(),
+            changing: Arc::default(),
         }
     }
 
@@ -146,6 +149,7 @@ impl Sockets {
     /// A device that does not belong to the resource, or the message of the switch. No port of these devices is open then.
     pub(super) fn allocate(&self, ids: &[String]) -> Result<ContainerAllocateResponse, String> {
         let mut response = ContainerAllocateResponse::default();
+        let _changing = self.changing();
         for id in ids {
             let opened = match self.ids().any(|known| known == *id) {
                 true => self
@@ -173,10 +177,14 @@ impl Sockets {
         Ok(response)
     }
 
-    fn allocations(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Instant>> {
+    fn allocations(&self) -> MutexGuard<'_, BTreeMap<String, Instant>> {
         self.allocated
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn changing(&self) -> MutexGuard<'_, ()> {
+        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the port of a device as the resource has it.
@@ -245,8 +253,8 @@ impl Sockets {
     }
 
     /// Closes the ports of devices that no container has, and opens those of containers that the switch lacks: it was started again.
-    /// `used` are the devices of all containers. Continues after failures: the next round tries those devices again.
-    pub(super) fn collect(&self, used: &BTreeSet<String>, now: Instant) -> Collected {
+    /// `used` are the devices of all containers at the time `listed`. Continues after failures: the next round tries those devices again.
+    pub(super) fn collect(&self, used: &BTreeSet<String>, listed: Instant) -> Collected {
         let ports = match self.switch.ports() {
             Ok(ports) => ports,
             Err(error) => {
@@ -260,6 +268,12 @@ impl Sockets {
         let mut closed = Vec::new();
         let mut failures = Vec::new();
         for id in self.ids() {
+            let _changing = self.changing();
+            let since = self.allocations().get(&id).copied();
+            // The list may have the container that had the device before, or none. `open` may be as old.
+            if since.is_some_and(|since| since > listed) {
+                continue;
+            }
             let is_open = open.contains(pod_device::port_name(&id).as_str());
             if used.contains(&id) {
                 self.allocations().remove(&id);
@@ -268,8 +282,7 @@ impl Sockets {
                 }
                 continue;
             }
-            let since = self.allocations().get(&id).copied();
-            let is_new = since.is_some_and(|since| now.saturating_duration_since(since) < GRACE);
+            let is_new = since.is_some_and(|since| listed.saturating_duration_since(since) < GRACE);
             let has_files = self.directory.join(&id).exists() || self.description(&id).exists();
             if is_new || !(is_open || has_files) {
                 continue;

@@ -4,8 +4,10 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::{Duration, Instant};
 
+use quietwire_base::wait_until;
 use quietwire_host::machines;
 use quietwire_switch::PORTS_MAX;
 use quietwire_switch::config::AddPort;
@@ -43,6 +45,8 @@ struct FakeSwitch {
     refused: Mutex<Option<String>>,
     /// A port that cannot be deleted.
     stuck: Mutex<Option<String>>,
+    /// A task that runs while the next port is deleted.
+    meanwhile: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
 impl FakeSwitch {
@@ -62,6 +66,10 @@ impl Switch for FakeSwitch {
     }
 
     fn delete_port(&self, name: &str) -> Result<bool, CniError> {
+        let meanwhile = self.meanwhile.lock().unwrap().take();
+        if let Some(meanwhile) = meanwhile {
+            meanwhile();
+        }
         if self.stuck.lock().unwrap().as_deref() == Some(name) {
             return Err(CniError::new(ErrorCode::Refused, "no reply"));
         }
@@ -310,6 +318,48 @@ fn devices_that_no_container_has_are_collected_and_those_in_use_come_back() {
         closed(&["memif-1"])
     );
     assert_eq!(switch.names(), [""; 0]);
+}
+
+#[test]
+fn a_device_that_is_allocated_during_a_round_stays_open() {
+    let directory = tempfile::tempdir().unwrap();
+    let switch = Arc::new(FakeSwitch::default());
+    let resource = memif(directory.path(), &switch);
+    let device = ids(&["memif-0"]);
+    resource.allocate(&device).unwrap();
+    // Its container has ended, and kubelet allocates it while the round closes it.
+    let later = Instant::now() + GRACE;
+    let (done, mut allocated) = mpsc::unbounded_channel();
+    let (allocating, requested) = (resource.clone(), device.clone());
+    *switch.meanwhile.lock().unwrap() = Some(Box::new(move || {
+        let allocation = thread::spawn(move || {
+            let result = allocating.allocate(&requested);
+            done.send(result).unwrap();
+        });
+        // It waits for the round: this time passes.
+        wait_until(Duration::from_millis(50), || allocation.is_finished());
+    }));
+    assert_eq!(
+        resource.collect(&BTreeSet::new(), later),
+        closed(&["memif-0"])
+    );
+    allocated.blocking_recv().unwrap().unwrap();
+    let is_open = || {
+        let has_directory = directory.path().join("devices/memif-0").exists();
+        has_directory && switch.names() == ["pod-memif-0"]
+    };
+    assert!(is_open());
+    // The list of containers is older than the allocation, and has the former container or none.
+    let listed = Instant::now();
+    resource.allocate(&device).unwrap();
+    for used in [device.into_iter().collect(), BTreeSet::new()] {
+        assert_eq!(resource.collect(&used, listed), closed(&[]));
+    }
+    assert_eq!(
+        resource.collect(&BTreeSet::new(), Instant::now()),
+        closed(&[])
+    );
+    assert!(is_open());
 }
 
 #[test]

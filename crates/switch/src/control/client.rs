@@ -1,32 +1,57 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Client side of the control socket.
 
-use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use quietwire_base::{Fault, connect_within};
+use quietwire_base::{BoundedStream, Deadline, Fault, connect_within};
 use serde::de::DeserializeOwned;
 
 use super::{Answer, Request};
 use crate::error::SwitchError;
 
-/// Timeout for a reply.
-const TIMEOUT: Duration = Duration::from_secs(30);
+/// Limits of an exchange with a switch: the client may have rights that the switch has dropped.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    /// Timeout for a switch that sends and reads nothing.
+    silence: Duration,
+    /// Timeout for the exchange.
+    exchange: Duration,
+    /// Maximum length of a reply, octets.
+    reply_octets: u64,
+}
+
+/// Limits of [`ask`]. The switch gives a client 60 s for reading a reply, and the longest reply is a full forwarding database.
+const LIMITS: Limits = Limits {
+    silence: Duration::from_secs(30),
+    exchange: Duration::from_secs(90),
+    reply_octets: 256 << 20,
+};
 
 /// Sends a request to a running switch and returns the value of `ok`, of the type that the request determines ([`crate::report`]). Logs a
 /// warning in the reply.
 ///
 /// # Errors
-/// [`SwitchError::ControlSocket`] if no switch listens on the socket the switch does not reply in time, or
-/// the reply is of another type; [`SwitchError::Answer`].
+/// [`SwitchError::ControlSocket`] if no switch listens on the socket, the switch does not reply in time, or the reply is longer than 256 MiB or
+/// of another type; [`SwitchError::Answer`].
 pub fn ask<T: DeserializeOwned>(path: &Path, request: &Request) -> Result<T, SwitchError> {
+    ask_within(path, request, &LIMITS)
+}
+
+/// Sends a request like [`ask`], within limits.
+fn ask_within<T: DeserializeOwned>(
+    path: &Path,
+    request: &Request,
+    limits: &Limits,
+) -> Result<T, SwitchError> {
     let failed = |what: String, fault| SwitchError::ControlSocket {
         path: path.to_owned(),
         what,
         fault,
     };
-    let stream = connect_within(path, TIMEOUT).map_err(|cause| {
+    let stream = connect_within(path, limits.silence).map_err(|cause| {
         let (what, fault) = match cause.kind() {
             ErrorKind::NotFound | ErrorKind::ConnectionRefused => (
                 "no switch is listening (start one with `quietwire switch run`, or use --control-socket)".to_owned(),
@@ -40,21 +65,15 @@ pub fn ask<T: DeserializeOwned>(path: &Path, request: &Request) -> Result<T, Swi
         };
         failed(what, fault)
     })?;
-    let exchange = || -> std::io::Result<String> {
-        stream.set_read_timeout(Some(TIMEOUT))?;
-        stream.set_write_timeout(Some(TIMEOUT))?;
-        let mut request = serde_json::to_vec(request)?;
-        request.push(b'\n');
-        (&stream).write_all(&request)?;
-        let mut line = String::new();
-        BufReader::new(&stream).read_line(&mut line)?;
-        Ok(line)
-    };
-    let line = exchange().map_err(|cause| {
+    let line = exchange(&stream, request, limits).map_err(|cause| {
         let what = match cause.kind() {
-            ErrorKind::WouldBlock | ErrorKind::TimedOut => format!(
+            ErrorKind::WouldBlock => format!(
                 "no reply within {} s (check that the switch is running and not stopped)",
-                TIMEOUT.as_secs()
+                limits.silence.as_secs()
+            ),
+            ErrorKind::TimedOut => format!(
+                "no complete reply within {} s (check the load of the machine)",
+                limits.exchange.as_secs()
             ),
             _ => cause.to_string(),
         };
@@ -76,5 +95,68 @@ pub fn ask<T: DeserializeOwned>(path: &Path, request: &Request) -> Result<T, Swi
             format!("invalid reply: {cause} (use the quietwire of the same version as the switch)"),
             Fault::Failed,
         )),
+    }
+}
+
+/// Sends a request and returns the line of the reply.
+fn exchange(stream: &UnixStream, request: &Request, limits: &Limits) -> io::Result<String> {
+    let deadline = Deadline::after(limits.exchange);
+    let mut bounded = BoundedStream::new(stream, limits.silence, deadline);
+    let mut request = serde_json::to_vec(request)?;
+    request.push(b'\n');
+    bounded.write_all(&request)?;
+    let mut line = String::new();
+    let reply = bounded.take(limits.reply_octets);
+    BufReader::new(reply).read_line(&mut line)?;
+    if line.len() as u64 >= limits.reply_octets && !line.ends_with('\n') {
+        let what = format!("the reply is longer than {} octets", limits.reply_octets);
+        return Err(io::Error::other(what));
+    }
+    Ok(line)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+    use std::thread;
+
+    use serde_json::Value;
+
+    use super::*;
+    use crate::control::Subject;
+
+    /// Long after all deadlines of a test.
+    const LONG: Duration = Duration::from_secs(60);
+
+    /// Returns the error of a request to a switch that sends `piece` again and again, with `pause` between.
+    fn error_of(limits: &Limits, piece: &[u8], pause: Duration) -> String {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("switch.sock");
+        let listener = UnixListener::bind(&path).unwrap();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let (mut stream, _) = listener.accept().unwrap();
+                // Until the client has closed the connection.
+                Deadline::after(LONG).poll(pause, || stream.write_all(piece).err())
+            });
+            let asked = ask_within::<Value>(&path, &Request::Show(Subject::Ports), limits);
+            asked.unwrap_err().to_string()
+        })
+    }
+
+    #[test]
+    fn a_reply_has_a_deadline_and_a_maximum_length() {
+        let hasty = Limits {
+            exchange: Duration::from_millis(50),
+            ..LIMITS
+        };
+        let error = error_of(&hasty, b"x", Duration::from_millis(1));
+        assert!(error.contains("no complete reply within 0 s"), "{error}");
+        let short = Limits {
+            reply_octets: 1 << 20,
+            ..LIMITS
+        };
+        let error = error_of(&short, &[b'x'; 4096], Duration::ZERO);
+        assert!(error.contains("longer than 1048576 octets"), "{error}");
     }
 }

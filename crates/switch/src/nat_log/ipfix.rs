@@ -4,6 +4,9 @@
 //! Each message has its template, so that a collector that starts later, and one that loses messages, can read the next one. Messages go over
 //! UDP, and fit into the smallest path MTU that RFC 7011, section 10.3.3, allows to assume.
 
+#[cfg(test)]
+mod tests;
+
 use std::fs::File;
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -329,12 +332,22 @@ const fn number_of(protocol: NatProtocol, address: IpAddr) -> u8 {
 struct Message {
     octets: Vec<u8>,
     records: u32,
+    /// Instance of NAT of its last record.
+    nat: String,
     /// Template of all of its records.
     template: Template,
     /// Offset of the data set.
     data_at: usize,
     /// The record that is added.
     encoded: Encoded,
+}
+
+/// Events that the collector did not get.
+#[derive(Debug)]
+pub(super) struct SendError {
+    /// Their numbers, by instance of NAT.
+    pub(super) lost: Vec<(String, u32)>,
+    pub(super) cause: io::Error,
 }
 
 /// Sends events to a collector.
@@ -344,6 +357,8 @@ pub(crate) struct Exporter {
     message: Message,
     /// Number of records in all messages before.
     sequence: u32,
+    /// Instance of the last message that was sent, and number of its records: the next write reports whether the collector has refused it.
+    last: (String, u32),
 }
 
 /// Returns a name, truncated to a maximum length in octets.
@@ -364,6 +379,7 @@ impl Message {
         let mut message = Self {
             octets: Vec::with_capacity(MESSAGE_MAX),
             records: 0,
+            nat: String::new(),
             template: BLOCK_NAT44,
             data_at: 0,
             encoded: Encoded::default(),
@@ -423,6 +439,7 @@ impl Message {
         }
         self.octets.extend_from_slice(&self.encoded.octets);
         self.records = self.records.saturating_add(1);
+        record.nat.clone_into(&mut self.nat);
         true
     }
 
@@ -468,6 +485,7 @@ impl Exporter {
             out,
             message: Message::new(),
             sequence: 0,
+            last: (String::new(), 0),
         }
     }
 
@@ -475,7 +493,7 @@ impl Exporter {
     ///
     /// # Errors
     /// As [`Self::flush`].
-    pub(super) fn add(&mut self, record: &Record<'_>, now_s: u32) -> Result<(), (u32, io::Error)> {
+    pub(super) fn add(&mut self, record: &Record<'_>, now_s: u32) -> Result<(), SendError> {
         let mut sent = Ok(());
         if !self.message.add(record) {
             sent = self.flush(now_s);
@@ -485,356 +503,39 @@ impl Exporter {
         sent
     }
 
-    /// Sends the events that wait.
+    /// Sends the events that wait, which are of one instance.
     ///
     /// # Errors
-    /// The number of events that are lost, and why. They count in the sequence, so the collector finds out.
-    pub(super) fn flush(&mut self, now_s: u32) -> Result<(), (u32, io::Error)> {
+    /// Events that are lost: of this message, or of the one before. They count in the sequence, so the collector finds out.
+    pub(super) fn flush(&mut self, now_s: u32) -> Result<(), SendError> {
         let count = self.message.records;
         if count == 0 {
             return Ok(());
         }
-        let sent = self.out.write_all(self.message.end(now_s, self.sequence));
+        let octets = self.message.end(now_s, self.sequence);
+        let (refused, sent) = match self.out.write_all(octets) {
+            // An ICMP error about the message before, and the kernel has not sent this one (udp(7)).
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                (Some(error), self.out.write_all(octets))
+            }
+            sent => (None, sent),
+        };
+        let before = std::mem::take(&mut self.last);
+        let own = (self.message.nat.clone(), count);
         self.sequence = self.sequence.wrapping_add(count);
         self.message.begin();
-        sent.map_err(|cause| (count, cause))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::net::UdpSocket;
-    use std::sync::LazyLock;
-    use std::time::Duration;
-
-    use super::super::record::Vrf;
-    use super::*;
-
-    const CLIENT: [u8; 16] = [0x20, 1, 0xd, 0xb8, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 5];
-    const OUTSIDE: [u8; 16] = [0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
-    const TIME_MS: u64 = 0x0102_0304_0506_0708;
-
-    fn vrf() -> &'static Vrf {
-        static TENANT: LazyLock<Vrf> = LazyLock::new(|| Vrf {
-            number: 3,
-            name: "tenant".to_owned(),
-        });
-        &TENANT
-    }
-
-    fn record_of(nat: &str, kind: RecordKind) -> Record<'_> {
-        Record {
-            time_ms: TIME_MS,
-            nat,
-            vrf: vrf(),
-            kind,
+        let (mut lost, mut cause) = (Vec::new(), None);
+        if let Some(error) = refused {
+            lost.push(before);
+            cause = Some(error);
         }
-    }
-
-    fn block(nat: &str, first: u16, host: IpAddr, external: IpAddr) -> Record<'_> {
-        let kind = RecordKind::Block {
-            is_assigned: first == 1024,
-            host,
-            external,
-            ports: (first, first + 511),
-        };
-        record_of(nat, kind)
-    }
-
-    fn record(nat: &str, first: u16) -> Record<'_> {
-        block(nat, first, [10, 0, 0, 5].into(), [198, 51, 100, 1].into())
-    }
-
-    /// Reads the records of a message by its template: number, length and octets of each field.
-    fn read(message: &[u8]) -> Vec<Vec<(u16, Vec<u8>)>> {
-        let number = |at: usize| u16::from_be_bytes([message[at], message[at + 1]]);
-        assert_eq!(number(0), 10);
-        assert_eq!(usize::from(number(2)), message.len());
-        // An options template has the number of its scope fields too.
-        let first = match number(16) {
-            2 => 24,
-            3 => 26,
-            set => panic!("set {set}"),
-        };
-        let template = number(20);
-        let data = 16 + usize::from(number(18));
-        let fields: Vec<(u16, u16)> = (0..usize::from(number(22)))
-            .map(|field| (number(first + 4 * field), number(first + 2 + 4 * field)))
-            .collect();
-        assert_eq!(data, first + 4 * fields.len());
-        assert_eq!(
-            (number(data), data + usize::from(number(data + 2))),
-            (template, message.len())
-        );
-        let (mut at, mut records) = (data + 4, Vec::new());
-        while at < message.len() {
-            let mut record = Vec::new();
-            for (element, length) in &fields {
-                let mut length = usize::from(*length);
-                if length == 0xffff {
-                    length = usize::from(message[at]);
-                    at += 1;
-                }
-                record.push((*element, message[at..at + length].to_vec()));
-                at += length;
+        match sent {
+            Ok(()) => self.last = own,
+            Err(error) => {
+                lost.push(own);
+                cause = Some(error);
             }
-            records.push(record);
         }
-        records
-    }
-
-    #[test]
-    fn a_message_has_its_template_and_each_event() {
-        let mut message = Message::new();
-        assert!(message.add(&record("internet", 1024)));
-        assert!(message.add(&record("internet", 1536)));
-        let octets = message.end(0x0a0b_0c0d, 7).to_vec();
-        assert_eq!(
-            octets[4..16],
-            [0x0a, 0x0b, 0x0c, 0x0d, 0, 0, 0, 7, 0, 0, 0, 0]
-        );
-        let expected = |event: u8, ports: [u8; 4]| -> Vec<(u16, Vec<u8>)> {
-            vec![
-                (323, vec![1, 2, 3, 4, 5, 6, 7, 8]),
-                (230, vec![event]),
-                (8, vec![10, 0, 0, 5]),
-                (225, vec![198, 51, 100, 1]),
-                (361, ports[..2].to_vec()),
-                (362, ports[2..].to_vec()),
-                (284, b"internet".to_vec()),
-            ]
-        };
-        assert_eq!(
-            read(&octets),
-            [expected(16, [4, 0, 5, 255]), expected(17, [6, 0, 7, 255])]
-        );
-    }
-
-    #[test]
-    fn clients_have_a_template_with_ipv6_addresses() {
-        let mut message = Message::new();
-        let client = block("internet", 1024, CLIENT.into(), [198, 51, 100, 1].into());
-        assert!(message.add(&client) && message.add(&client));
-        // One message has one template.
-        assert!(!message.add(&record("internet", 1024)));
-        let octets = message.end(0, 0).to_vec();
-        assert_eq!(octets[20..22], [1, 1]);
-        let records = read(&octets);
-        assert_eq!((records.len(), records[1].len()), (2, 7));
-        assert_eq!(records[1][2], (27, CLIENT.to_vec()));
-        message.begin();
-        assert!(message.add(&record("internet", 1024)));
-        let octets = message.end(0, 0).to_vec();
-        assert_eq!(octets[20..22], [1, 0]);
-        assert_eq!(read(&octets)[0][2], (8, vec![10, 0, 0, 5]));
-    }
-
-    #[test]
-    fn hosts_behind_ipv6_addresses_have_a_template_of_their_own() {
-        let mut message = Message::new();
-        let client = block("internet", 1024, CLIENT.into(), [198, 51, 100, 1].into());
-        let host = block("internet", 1024, CLIENT.into(), OUTSIDE.into());
-        assert!(message.add(&host) && message.add(&host) && !message.add(&client));
-        let octets = message.end(0, 0).to_vec();
-        assert_eq!(octets[20..22], [1, 2]);
-        let records = read(&octets);
-        assert_eq!((records.len(), records[1].len()), (2, 7));
-        assert_eq!(records[1][2].0, 27);
-        assert_eq!(records[1][3], (281, OUTSIDE.to_vec()));
-    }
-
-    /// Returns the template and the fields of the only record of a message.
-    fn message_of(kind: RecordKind) -> (u16, Vec<(u16, Vec<u8>)>) {
-        let mut message = Message::new();
-        assert!(message.add(&record_of("internet", kind)));
-        let octets = message.end(0, 0);
-        let template = u16::from_be_bytes([octets[20], octets[21]]);
-        let mut records = read(octets);
-        assert_eq!(records.len(), 1);
-        (template, records.remove(0))
-    }
-
-    fn mapping(
-        protocol: NatProtocol,
-        is_created: bool,
-        host: IpAddr,
-        external: IpAddr,
-    ) -> RecordKind {
-        RecordKind::Mapping {
-            is_created,
-            protocol,
-            internal: SocketAddr::new(host, 0x0fa0),
-            external: SocketAddr::new(external, 0x0406),
-        }
-    }
-
-    #[test]
-    fn mappings_have_the_events_of_the_rfc_and_their_endpoints() {
-        let (host, external): ([u8; 4], [u8; 4]) = ([10, 0, 0, 5], [198, 51, 100, 1]);
-        let of_nat44 = |protocol, is_created| {
-            message_of(mapping(protocol, is_created, host.into(), external.into()))
-        };
-        let expected = |event: u8, host: (u16, &[u8]), external: (u16, &[u8]), protocol: u8| {
-            vec![
-                (323, TIME_MS.to_be_bytes().to_vec()),
-                (230, vec![event]),
-                (host.0, host.1.to_vec()),
-                (external.0, external.1.to_vec()),
-                (4, vec![protocol]),
-                (7, vec![0x0f, 0xa0]),
-                (227, vec![4, 6]),
-                (234, vec![0, 0, 0, 3]),
-                (236, b"tenant".to_vec()),
-                (284, b"internet".to_vec()),
-            ]
-        };
-        let ends = ((8, &host[..]), (225, &external[..]));
-        let number = |protocol| match protocol {
-            NatProtocol::Tcp => 6,
-            NatProtocol::Udp => 17,
-            NatProtocol::Icmp => 1,
-        };
-        for protocol in NatProtocol::ALL {
-            let protocol_number = number(protocol);
-            let created = expected(8, ends.0, ends.1, protocol_number);
-            assert_eq!(of_nat44(protocol, true), (259, created));
-            let deleted = expected(9, ends.0, ends.1, protocol_number);
-            assert_eq!(of_nat44(protocol, false), (259, deleted));
-        }
-        for (is_created, of_nat64, of_nat66) in [(true, 10, 1), (false, 11, 2)] {
-            let icmp = |external| mapping(NatProtocol::Icmp, is_created, CLIENT.into(), external);
-            let host = (27, &CLIENT[..]);
-            let nat64 = expected(of_nat64, host, ends.1, 58);
-            assert_eq!(message_of(icmp(external.into())), (260, nat64));
-            let nat66 = expected(of_nat66, host, (281, &OUTSIDE[..]), 58);
-            assert_eq!(message_of(icmp(OUTSIDE.into())), (261, nat66));
-        }
-    }
-
-    #[test]
-    fn limits_have_the_events_of_the_rfc() {
-        let limit = |limit: NatLimit, host: Option<IpAddr>, external: Option<IpAddr>| {
-            let protocol = (limit == NatLimit::Ports).then_some(NatProtocol::Udp);
-            let maximum = Some(0x0a0b);
-            let (template, fields) = message_of(RecordKind::Limit {
-                limit,
-                protocol,
-                host,
-                external,
-                maximum,
-            });
-            assert_eq!(fields[0].0, 323);
-            assert_eq!(fields.last().unwrap(), &(284, b"internet".to_vec()));
-            (template, fields[1..fields.len() - 1].to_vec())
-        };
-        let quota = |number: u8, element: u16| {
-            vec![
-                (230, vec![13]),
-                (466, vec![0, 0, 0, number]),
-                (element, vec![0, 0, 0x0a, 0x0b]),
-            ]
-        };
-        assert_eq!(
-            limit(NatLimit::Addresses, None, None),
-            (262, vec![(230, vec![3])])
-        );
-        let external: [u8; 4] = [198, 51, 100, 1];
-        let ports = vec![(230, vec![12]), (225, external.to_vec()), (4, vec![17])];
-        assert_eq!(
-            limit(NatLimit::Ports, None, Some(external.into())),
-            (263, ports)
-        );
-        let ports = vec![(230, vec![12]), (281, OUTSIDE.to_vec()), (4, vec![17])];
-        assert_eq!(
-            limit(NatLimit::Ports, None, Some(OUTSIDE.into())),
-            (264, ports)
-        );
-        assert_eq!(limit(NatLimit::Mappings, None, None), (265, quota(2, 472)));
-        assert_eq!(limit(NatLimit::Hosts, None, None), (266, quota(4, 474)));
-        let mut host = quota(3, 473);
-        host.push((8, vec![10, 0, 0, 5]));
-        let found = limit(NatLimit::HostBlocks, Some([10, 0, 0, 5].into()), None);
-        assert_eq!(found, (267, host));
-        let mut host = quota(3, 473);
-        host.push((27, CLIENT.to_vec()));
-        let found = limit(NatLimit::HostBlocks, Some(CLIENT.into()), None);
-        assert_eq!(found, (268, host));
-    }
-
-    #[test]
-    fn lost_events_have_a_record_of_their_own() {
-        let (template, fields) = message_of(RecordKind::Lost { count: 2, total: 7 });
-        let total = 7_u64.to_be_bytes().to_vec();
-        let expected = vec![
-            (284, b"internet".to_vec()),
-            (323, TIME_MS.to_be_bytes().to_vec()),
-            (166, total),
-        ];
-        assert_eq!((template, fields), (269, expected));
-    }
-
-    #[test]
-    fn long_names_are_shortened_and_messages_stay_short() {
-        let long = "ä".repeat(200);
-        assert_eq!(shortened(&long, NAME_MAX).len(), 254);
-        assert_eq!(shortened(&long, VRF_NAME_MAX).len(), 62);
-        assert_eq!(shortened("internet", NAME_MAX), "internet");
-        let mut message = Message::new();
-        let count = (0..100)
-            .take_while(|_| message.add(&record("internet", 1024)))
-            .count();
-        let octets = message.end(0, 0);
-        assert!(octets.len() <= MESSAGE_MAX && count > 5, "{count}");
-        assert_eq!(read(octets).len(), count);
-        message.begin();
-        assert!(message.add(&record(&long, 1024)));
-        assert_eq!(read(message.end(0, 0))[0][6].1.len(), 254);
-        message.begin();
-        // The longest record.
-        let vrf = Vrf {
-            number: 3,
-            name: long.clone(),
-        };
-        let kind = mapping(NatProtocol::Udp, true, CLIENT.into(), OUTSIDE.into());
-        let longest = Record {
-            vrf: &vrf,
-            ..record_of(&long, kind)
-        };
-        assert!(message.add(&longest));
-        assert!(message.end(0, 0).len() <= MESSAGE_MAX);
-    }
-
-    #[test]
-    fn a_collector_gets_datagrams_whose_sequence_counts_the_events() {
-        let collector = UdpSocket::bind("127.0.0.1:0").unwrap();
-        collector
-            .set_read_timeout(Some(Duration::from_secs(10)))
-            .unwrap();
-        let mut exporter = Exporter::connect(collector.local_addr().unwrap()).unwrap();
-        for _ in 0..30 {
-            exporter.add(&record("internet", 1024), 1).unwrap();
-        }
-        exporter.flush(1).unwrap();
-        exporter.flush(1).unwrap();
-        let mut counted = 0;
-        while counted < 30 {
-            let mut octets = [0; 1024];
-            let length = collector.recv(&mut octets).unwrap();
-            let sequence = u32::from_be_bytes([octets[8], octets[9], octets[10], octets[11]]);
-            assert_eq!(sequence, counted);
-            counted += read(&octets[..length]).len() as u32;
-        }
-        assert_eq!(counted, 30);
-    }
-
-    #[test]
-    fn events_that_cannot_be_sent_are_counted() {
-        let full = File::options().write(true).open("/dev/full").unwrap();
-        let mut exporter = Exporter::new(full);
-        exporter.add(&record("internet", 1024), 1).unwrap();
-        exporter.add(&record("internet", 1536), 1).unwrap();
-        let (count, _) = exporter.flush(1).unwrap_err();
-        assert_eq!((count, exporter.sequence), (2, 2));
-        assert!(exporter.flush(1).is_ok());
+        cause.map_or(Ok(()), |cause| Err(SendError { lost, cause }))
     }
 }

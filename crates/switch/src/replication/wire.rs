@@ -324,10 +324,14 @@ fn take_name(octets: &mut &[u8]) -> Option<String> {
     Some(std::str::from_utf8(name).ok()?.to_owned())
 }
 
-/// Reads names and numbers. The names become a part of the log, so they have no control characters.
-fn named_numbers(mut octets: &[u8]) -> Option<Vec<(String, u32)>> {
+/// Reads names and numbers, at most `count_max`: a standby compares each with all of its own. The names become a part of the log, so they have
+/// no control characters.
+fn named_numbers(mut octets: &[u8], count_max: usize) -> Option<Vec<(String, u32)>> {
     let mut numbers = Vec::new();
     while !octets.is_empty() {
+        if numbers.len() == count_max {
+            return None;
+        }
         let name = take_name(&mut octets)?;
         if name.chars().any(char::is_control) {
             return None;
@@ -469,8 +473,8 @@ impl Message {
             MAPPINGS_IPV6 => Self::read_mappings_ipv6(contents),
             BALANCED => Self::read_balanced(contents),
             BALANCED_IPV6 => Self::read_balanced_ipv6(contents),
-            CONFIGURATION => named_numbers(contents).map(Self::Configuration),
-            LIMITS => named_numbers(contents).map(Self::Limits),
+            CONFIGURATION => named_numbers(contents, SETTINGS_MAX).map(Self::Configuration),
+            LIMITS => named_numbers(contents, LIMITS_A_MESSAGE).map(Self::Limits),
             HEARTBEAT if contents.is_empty() => Some(Self::Heartbeat),
             COMPLETE if contents.is_empty() => Some(Self::Complete),
             ACKNOWLEDGEMENT => {
@@ -815,6 +819,11 @@ pub(crate) mod tests {
                 let read = Message::read(kind, settings);
                 assert_eq!(read, Err(WireError::Contents));
             }
+        }
+        for (kind, count) in [(CONFIGURATION, SETTINGS_MAX), (LIMITS, LIMITS_A_MESSAGE)] {
+            let numbers = |count: usize| Message::read(kind, &b"\x01a\0\0\0\x07".repeat(count));
+            assert!(numbers(count).is_ok());
+            assert_eq!(numbers(count + 1), Err(WireError::Contents));
         }
         assert_eq!(
             Message::read(ACKNOWLEDGEMENT, &[0; 9]),

@@ -2,7 +2,9 @@
 //! Replay of frames from a capture file, pcap or pcapng.
 
 use std::collections::HashSet;
+use std::fs::File;
 use std::hash::{BuildHasherDefault, Hasher};
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use pcap_file::pcap::PcapParser;
@@ -88,6 +90,11 @@ impl Capture {
     /// # Errors
     /// [`ReplayError`] with the file and the offset of the problem.
     pub fn read(path: &Path) -> Result<Self, ReplayError> {
+        Self::read_up_to(path, FILE_MAX)
+    }
+
+    /// Reads a file like [`Self::read`], of at most `octets_max` octets.
+    fn read_up_to(path: &Path, octets_max: u64) -> Result<Self, ReplayError> {
         let unreadable = |error| ReplayError::Unreadable {
             path: path.to_owned(),
             error,
@@ -96,13 +103,21 @@ impl Capture {
             path: path.to_owned(),
             what,
         };
-        let length = std::fs::metadata(path).map_err(unreadable)?.len();
-        if length > FILE_MAX {
+        let file = File::open(path).map_err(unreadable)?;
+        let length = file.metadata().map_err(unreadable)?.len();
+        if length > octets_max {
             return Err(wrong(format!(
-                "it has {length} octets (the limit is {FILE_MAX})"
+                "it has {length} octets (the limit is {octets_max})"
             )));
         }
-        Self::parse(&std::fs::read(path).map_err(unreadable)?).map_err(wrong)
+        // Pipes and devices have no length, and a file that is written may grow.
+        let mut octets = Vec::new();
+        let mut file = file.take(octets_max.saturating_add(1));
+        file.read_to_end(&mut octets).map_err(unreadable)?;
+        if octets.len() as u64 > octets_max {
+            return Err(wrong(format!("it has more than {octets_max} octets")));
+        }
+        Self::parse(&octets).map_err(wrong)
     }
 
     /// Parses the octets of such a file.
@@ -376,6 +391,25 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn files_without_end_and_those_that_are_too_long_are_refused() {
+        let refused = |path: &Path, octets_max: u64| {
+            let read = Capture::read_up_to(path, octets_max);
+            read.unwrap_err().to_string()
+        };
+        let error = refused(Path::new("/dev/zero"), 4096);
+        assert!(error.contains("more than 4096 octets"), "{error}");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("capture");
+        let whole = pcap(&[(0, frame(1, 60))]);
+        std::fs::write(&path, &whole).unwrap();
+        let length = whole.len() as u64;
+        let read = Capture::read_up_to(&path, length).unwrap();
+        assert_eq!(read.frames(), 1);
+        let error = refused(&path, length - 1);
+        assert!(error.contains("the limit is"), "{error}");
+    }
 
     fn frame(number: u8, length: usize) -> Vec<u8> {
         let mut frame = vec![number; length];

@@ -132,7 +132,10 @@ mod tests {
     use std::os::unix::net::UnixListener;
     use std::time::Duration;
 
-    use quietwire_base::Fault;
+    use nix::sys::stat::{Mode, utimes};
+    use nix::sys::time::{TimeVal, TimeValLike as _};
+    use nix::unistd::mkfifo;
+    use quietwire_base::{Fault, run_within};
 
     use super::*;
 
@@ -243,9 +246,21 @@ mod tests {
     fn invalid_files_are_named_and_removed() {
         let rig = Rig::new();
         let error = rig.files.restore(&rig.socket()).unwrap_err();
-        let names = [&rig.files.mappings, &rig.files.connections];
-        let names = names.map(|path| path.display().to_string());
+        let paths = [&rig.files.mappings, &rig.files.connections];
+        let names = paths.map(|path| path.display().to_string());
         assert!(names.iter().all(|name| error.contains(name)), "{error}");
+        assert_eq!(rig.has_files(), [false; 2]);
+        // The switch has written other things in their place, from before its start.
+        for path in paths {
+            mkfifo(path, Mode::S_IRUSR | Mode::S_IWUSR).unwrap();
+            utimes(path, &TimeVal::zero(), &TimeVal::zero()).unwrap();
+        }
+        // A FIFO that is read would block the test.
+        let (files, socket) = (rig.files.clone(), rig.socket());
+        let restored = run_within(Duration::from_secs(60), move || Ok(files.restore(&socket)));
+        let error = restored.unwrap().unwrap_err();
+        assert!(names.iter().all(|name| error.contains(name)), "{error}");
+        assert_eq!(error.matches("not a regular file").count(), 2, "{error}");
         assert_eq!(rig.has_files(), [false; 2]);
     }
 }
