@@ -36,7 +36,7 @@ pub fn ask<T: DeserializeOwned>(path: &Path, request: &Request) -> Result<T, Swi
                 "permission denied (run as root)".to_owned(),
                 Fault::MissingPrerequisite,
             ),
-            _ => (cause.to_string(), Fault::Failed),
+            _ => (cause.to_string(), Fault::of_path(&cause)),
         };
         failed(what, fault)
     })?;
