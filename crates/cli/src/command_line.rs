@@ -106,10 +106,7 @@ mod tests {
                 "switch add interface i --address 10.0.0.1",
                 "use ADDRESS/LENGTH",
             ),
-            (
-                "measure frame-loss-sweep",
-                "'frame-loss-sweep' is now 'loss-sweep'",
-            ), // words: a method of an earlier version
+            ("switch steer remove x", "'remove' is now 'del'"),
         ] {
             let error = error_of(words);
             assert!(error.contains(&format!("tip: {tip}")), "{words}: {error}");
