@@ -262,7 +262,7 @@ fn impossible_requests_are_named() {
             &["--goal", "NDR=1"] as &[&str],
             &["--goal", "not in [0, 1)"] as &[&str],
         ),
-        (&["--goal", "NDR=-0.1"], &["loss-ratio", "not in [0, 1)"]),
+        (&["--goal", "NDR=-0.1"], &["--goal", "not in [0, 1)"]),
         (&["--goal", "NDR=nan"], &["'NDR=nan' is not a goal"]),
         (&["--goal", "NDR=inf"], &["is not a goal"]),
         (&["--goal", "NDR"], &["use NAME=RATIO"]),

@@ -29,6 +29,7 @@ pub(crate) use arguments::MeasureArgs;
 /// Returns the error of a study file that options describe. It names the option, because users do not see the file.
 fn of_options(error: FileError) -> anyhow::Error {
     match error {
+        FileError::Wrong { key, message, .. } if key.is_empty() => Usage(message).into(),
         FileError::Wrong { key, message, .. } => {
             Usage(format!("{}: {message}", plan::option_of(&key))).into()
         }
