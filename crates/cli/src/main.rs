@@ -22,8 +22,8 @@ mod commands;
 #[cfg(test)]
 mod documented;
 mod exit;
-mod input;
 mod output;
+mod partition_files;
 mod renamed;
 mod text;
 mod units;

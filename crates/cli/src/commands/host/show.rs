@@ -14,8 +14,8 @@ use quietwire_host::recording::{RecordingError, Root, record};
 
 use super::grouped;
 use crate::exit::Usage;
-use crate::input::{read_plan, read_request};
 use crate::output::{unwritable, write_file};
+use crate::partition_files::{read_plan, read_request};
 use crate::text::{print, print_columns};
 
 /// Show processors, caches, memory, network controllers and cache and bandwidth allocation (resctrl).

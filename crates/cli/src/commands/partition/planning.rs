@@ -12,8 +12,8 @@ use quietwire_host::render::Target;
 
 use crate::commands::host::{open, read_machine};
 use crate::exit::Usage;
-use crate::input::{read_plan, read_request};
 use crate::output::write_file;
+use crate::partition_files::{read_plan, read_request};
 use crate::text::{print, print_columns};
 
 /// Machine and partition request of a plan.
