@@ -141,12 +141,12 @@ pub fn replace_private<T, E>(
         let file = OpenOptions::new().write(true).open(path).map_err(failed)?;
         return write(&file);
     }
-    // A file in the way is of this process, or belongs to no other program.
     remove_left(&Disk, path).map_err(&failed)?;
     let (mut name, end) = temporary(path);
     name.push(std::process::id().to_string());
     name.push(end);
     let new = path.with_file_name(name);
+    // A file of this name is of an earlier process with the same ID.
     remove_if_exists(&new).map_err(&failed)?;
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).mode(0o600);
