@@ -179,6 +179,7 @@ fn a_root_without_a_machine_is_bad_input() {
     let file = directory.path().join("file");
     fs::write(&file, "no archive").unwrap();
     let (directory, file) = (directory.path().to_str().unwrap(), file.to_str().unwrap());
+    let recording = format!("{directory}/machine.tar.zst");
     for arguments in [
         &["host", "show", "--root", "/nowhere"][..],
         &["host", "show", "--root", directory],
@@ -187,6 +188,9 @@ fn a_root_without_a_machine_is_bad_input() {
         &["partition", "verify", "--root", file],
         &["partition", "status", "--root", "/nowhere"],
         &["partition", "plan", "--root", directory],
+        &["partition", "derive", "--root", directory],
+        &["host", "record", recording.as_str(), "--root", directory],
+        &["host", "record", recording.as_str(), "--root", "/nowhere"],
         &["host", "jitter", "--cpus", "4095", "--for", "10ms"],
         &["host", "jitter", "--cpus", "x"],
         &["host", "jitter", "--cpus", "0", "--for", "0s"],
@@ -200,6 +204,7 @@ fn a_root_without_a_machine_is_bad_input() {
         );
         assert!(!output.stderr.is_empty());
     }
+    assert!(!Path::new(&recording).exists());
 }
 
 /// Measures in a private mount namespace without tracefs, on any machine.

@@ -108,6 +108,18 @@ fn wrong_options_are_named() {
         workspace.quietwire(&["measure", "frame-loss-sweep", "--tester", "sim"]), // words: a method of an earlier version
         &["'frame-loss-sweep' is now 'loss-sweep'"], // words: a method of an earlier version
     );
+    for (words, part) in [
+        (&["--goal", "PDR=2"], "quietwire: --goal: 2 is not in"),
+        (&["--set", "x=1"], "--set search.x: unknown field"),
+        (&["--max-rate-pps", "0"], "at most 10G"),
+    ] {
+        let measure = ["measure", "mlrsearch", "--tester", "sim"];
+        workspace.refused(
+            BAD_INPUT,
+            workspace.quietwire(&[&measure[..], words].concat()),
+            &[part],
+        );
+    }
     workspace.refused(
         BAD_INPUT,
         workspace.quietwire(&["switch", "steer", "remove", "dns"]),

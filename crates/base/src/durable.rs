@@ -2,9 +2,10 @@
 //! Files that survive a kill, a full disk and a power failure: a file has either its former contents or all of the new ones.
 
 use std::ffi::OsString;
-use std::fs::Permissions;
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use crate::process::ProcessId;
@@ -122,6 +123,52 @@ pub fn replace_in(
     storage.sync_directory(directory_of(path))
 }
 
+/// Replaces a file by one that only its owner can read (mode 0600), with what `write` writes into it. Renames the new file after it is
+/// written to the disk. After an error of `write`, the file has its former contents, and no other file is left. A symbolic link stays, and
+/// what it points to is replaced. Terminals, pipes and other paths that are not files are written to directly. `failed` converts errors of
+/// the operating system.
+///
+/// # Errors
+/// Those of `write` and `failed`.
+pub fn replace_private<T, E>(
+    path: &Path,
+    write: impl FnOnce(&File) -> Result<T, E>,
+    failed: impl Fn(io::Error) -> E,
+) -> Result<T, E> {
+    let path = &fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    if fs::metadata(path).is_ok_and(|meta| !meta.is_file()) {
+        // A directory is refused here.
+        let file = OpenOptions::new().write(true).open(path).map_err(failed)?;
+        return write(&file);
+    }
+    remove_left(&Disk, path).map_err(&failed)?;
+    let (mut name, end) = temporary(path);
+    name.push(std::process::id().to_string());
+    name.push(end);
+    let new = path.with_file_name(name);
+    // A file of this name is of an earlier process with the same ID.
+    remove_if_exists(&new).map_err(&failed)?;
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(0o600);
+    let file = options.open(&new).map_err(&failed)?;
+    let written = write(&file).and_then(|written| {
+        let replaced = file.sync_all().and_then(|()| fs::rename(&new, path));
+        replaced.map_err(&failed)?;
+        Ok(written)
+    });
+    match written {
+        Ok(written) => {
+            sync_directory(directory_of(path)).map_err(&failed)?;
+            Ok(written)
+        }
+        Err(error) => {
+            // If the file cannot be removed either, nothing else can be done.
+            let _ = fs::remove_file(&new);
+            Err(error)
+        }
+    }
+}
+
 fn write_new(
     storage: &dyn Storage,
     path: &Path,
@@ -139,7 +186,7 @@ fn write_new(
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
+    use std::io::Write as _;
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
@@ -192,6 +239,38 @@ mod tests {
         replace(Path::new("/dev/null"), b"text", 0o600).unwrap();
         assert!(!fs::metadata("/dev/null").unwrap().is_file());
         assert!(replace(Path::new("/dev/full"), b"text", 0o600).is_err());
+    }
+
+    #[test]
+    fn private_files_are_replaced_and_devices_are_not() {
+        let directory = tempfile::tempdir().unwrap();
+        let (file, link) = (directory.path().join("file"), directory.path().join("link"));
+        let private = |path: &Path, text: &str| {
+            replace_private(
+                path,
+                |mut file| file.write_all(text.as_bytes()),
+                |error| error,
+            )
+        };
+        fs::write(&file, "first").unwrap();
+        fs::set_permissions(&file, Permissions::from_mode(0o644)).unwrap();
+        std::os::unix::fs::symlink("file", &link).unwrap();
+        private(&link, "second").unwrap();
+        assert_eq!(fs::read_to_string(&file).unwrap(), "second");
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        let mode = fs::metadata(&file).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        let refused = |_: &File| Err::<(), _>(io::Error::other("refused"));
+        replace_private(&file, refused, |error| error).unwrap_err();
+        assert_eq!(fs::read_to_string(&file).unwrap(), "second");
+        assert_eq!(names(directory.path()).len(), 2);
+        // No device, and no directory, becomes a file.
+        private(Path::new("/dev/null"), "text").unwrap();
+        assert!(!fs::metadata("/dev/null").unwrap().is_file());
+        let error = private(Path::new("/dev/full"), "text").unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+        let error = private(directory.path(), "text").unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::IsADirectory);
     }
 
     #[test]

@@ -17,12 +17,13 @@
 
 #[cfg(test)]
 mod accepted;
+mod command_line;
 mod commands;
 #[cfg(test)]
 mod documented;
 mod exit;
-mod input;
 mod output;
+mod partition_files;
 mod renamed;
 mod text;
 mod units;
@@ -69,7 +70,10 @@ fn main() -> ExitCode {
         start_log();
         return commands::cni::run();
     }
-    let cli: Cli = renamed::parse();
+    let cli: Cli = match command_line::parse() {
+        Ok(cli) => cli,
+        Err(code) => return code,
+    };
     start_log();
     let outcome = match cli.command {
         Command::Generate(args) => commands::generate::run(&args),

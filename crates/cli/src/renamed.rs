@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Options, values and commands of earlier versions, refused with their new names.
 
-use clap::Parser;
 use clap::error::{ContextKind, ContextValue};
 
 /// Old option or value, and its new name.
@@ -14,25 +13,8 @@ const RENAMED: [(&str, &str); 4] = [
 /// Command with subcommands, an old one of these, and its new name.
 const RENAMED_COMMANDS: [(&str, &str, &str); 1] = [("switch steer", "remove", "del")];
 
-/// Parses the command line. Exits with a message if it is wrong.
-pub(crate) fn parse<C: Parser>() -> C {
-    C::try_parse().unwrap_or_else(|mut error| {
-        if let Some((old, new)) = renamed(&error) {
-            let tip = format!("'{old}' is now '{new}'");
-            // clap may suggest another value or command.
-            error.remove(ContextKind::SuggestedValue);
-            error.remove(ContextKind::SuggestedSubcommand);
-            error.insert(
-                ContextKind::Suggested,
-                ContextValue::StyledStrs(vec![tip.into()]),
-            );
-        }
-        error.exit()
-    })
-}
-
 /// Returns the old name that an error is about, and its new name.
-fn renamed(error: &clap::Error) -> Option<(&'static str, &'static str)> {
+pub(crate) fn renamed(error: &clap::Error) -> Option<(&'static str, &'static str)> {
     renamed_argument(error).or_else(|| renamed_command(error))
 }
 

@@ -29,22 +29,20 @@ pub(crate) fn parse_rate(text: &str) -> Result<Rate, String> {
     if text == "max" {
         return Ok(Rate::Max);
     }
+    parse_pps(text)
+        .map(Rate::PacketsPerSecond)
+        .map_err(|error| error + ", or max")
+}
+
+/// Parses `250000`, `250k`, `1.5M` or `2G`.
+pub(crate) fn parse_pps(text: &str) -> Result<f64, String> {
     match scaled(text) {
-        Some(rate) if rate > 0.0 && rate <= OFFERED_RATE_PPS_MAX => {
-            Ok(Rate::PacketsPerSecond(rate))
-        }
+        Some(rate) if rate > 0.0 && rate <= OFFERED_RATE_PPS_MAX => Ok(rate),
         _ => Err(
-            "a rate is a number of frames per second above 0 and at most 10G, such as 250000, 250k or 1.5M, or max"
+            "a rate is a number of frames per second above 0 and at most 10G, such as 250000, 250k or 1.5M"
                 .to_owned(),
         ),
     }
-}
-
-/// Parses `250000`, `250k`, `1.5M` or `2G`. The study key that corresponds to the option checks the range.
-pub(crate) fn parse_pps(text: &str) -> Result<f64, String> {
-    scaled(text).ok_or_else(|| {
-        "a rate is a number of frames per second, such as 250000, 250k or 1.5M".to_owned()
-    })
 }
 
 /// Parses `1000` or `10k`: whole frames per second. The configuration of the switch checks the range.
@@ -157,7 +155,6 @@ mod tests {
         assert_eq!(parse_rate("250k"), Ok(Rate::PacketsPerSecond(250e3)));
         assert_eq!(parse_rate("max"), Ok(Rate::Max));
         assert_eq!(parse_pps("8M"), Ok(8e6));
-        assert_eq!(parse_pps("-5"), Ok(-5.0));
         assert!(parse_pps("8 Mpps").is_err());
         for (text, rate) in [("0", 0.0), ("5", 5.0), ("0.5k", 500.0), ("1k", 1000.0)] {
             assert_eq!(parse_low_rate(text), Ok(rate), "{text}");
@@ -182,6 +179,7 @@ mod tests {
         assert!(parse_positive_duration("0s").is_err());
         for text in ["", "0", "-1", "nan", "inf", "M", "1x", "11G", "1e30"] {
             assert!(parse_rate(text).is_err(), "{text}");
+            assert!(parse_pps(text).is_err(), "{text}");
         }
         for text in ["", "-1", "0.5", "1.0005k", "nan", "max", "5G"] {
             assert!(parse_frame_rate(text).is_err(), "{text}");

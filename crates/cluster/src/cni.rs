@@ -17,7 +17,6 @@
     )
 )]
 
-mod again;
 mod config;
 mod delegate;
 pub(crate) mod device_info;
@@ -32,6 +31,7 @@ mod left;
 mod of_agent;
 pub(crate) mod pod_device;
 mod port;
+mod reattach;
 mod record;
 mod recorded;
 mod reply;
@@ -44,11 +44,11 @@ mod version;
 
 use serde_json::json;
 
-pub(crate) use again::attach_again;
 pub use config::{INPUT_MAX, NetworkConfig};
 pub(crate) use config::{PortKind, SOCKET_DIRECTORY};
 pub use environment::{COMMAND, Command, Environment, Variables};
 pub(crate) use left::remove_left;
+pub(crate) use reattach::attach_again;
 pub(crate) use recorded::Recorded;
 pub use reply::{CniError, CniResult, ErrorCode};
 pub use running::{RunningSwitch, Switch, SwitchPort};

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The connection of the agent and of the controller to the API server, and their end.
 
-use std::io;
+use std::error::Error;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use std::{fs, io};
 
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
@@ -40,9 +41,18 @@ async fn configuration(kubeconfig: Option<&Path>) -> Result<Config, AgentError> 
         let inferred = Config::infer().await;
         return inferred.map_err(|error| failed(error.to_string()));
     };
-    let file = Kubeconfig::read_from(path).map_err(|error| failed(error.to_string()))?;
+    let wrong = |error: &dyn Error| failed(format!("{}: {}", path.display(), first_line(error)));
+    // kube panics on a file that begins like UTF-16 and has an odd number of octets.
+    fs::read_to_string(path).map_err(|error| wrong(&error))?;
+    let file = Kubeconfig::read_from(path).map_err(|error| wrong(&error))?;
     let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await;
-    config.map_err(|error| failed(error.to_string()))
+    config.map_err(|error| wrong(&error))
+}
+
+/// Returns the first line of an error. Errors of YAML repeat a part of the file in the others.
+fn first_line(error: &dyn Error) -> String {
+    let text = error.to_string();
+    text.lines().next().unwrap_or_default().to_owned()
 }
 
 /// Returns a value that becomes true soon after `stop` does.
@@ -57,4 +67,35 @@ pub(crate) fn ended(stop: &Arc<AtomicBool>) -> watch::Receiver<bool> {
         let _ = ending.send(true);
     });
     ended
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runtime;
+
+    #[test]
+    fn a_kubeconfig_that_is_not_one_is_named_in_one_line() {
+        let error_of = |path: &Path| {
+            let end = runtime().unwrap().block_on(configuration(Some(path)));
+            end.unwrap_err().to_string()
+        };
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("kubeconfig");
+        for octets in [
+            b"\xff\xfe\0" as &[u8],
+            b"\xfe\xffx",
+            b"\xff",
+            b"x",
+            b"{",
+            b"",
+        ] {
+            fs::write(&path, octets).unwrap();
+            let error = error_of(&path);
+            assert!(error.contains(&*path.to_string_lossy()), "{error}");
+            assert_eq!(error.lines().count(), 1, "{error}");
+        }
+        let error = error_of(&directory.path().join("absent"));
+        assert!(error.contains("No such file"), "{error}");
+    }
 }

@@ -11,8 +11,9 @@ use std::io::{self, Read};
 use std::os::unix::fs::symlink;
 use std::path::{Component, Path, PathBuf};
 
+use quietwire_base::durable;
 use tar::{Archive, Builder, EntryType, Header};
-use tempfile::{NamedTempFile, TempDir};
+use tempfile::TempDir;
 
 use crate::inventory::Inventory;
 use crate::proc::{Mount, mounts};
@@ -103,22 +104,12 @@ pub fn record(root: &Path, file: &Path) -> Result<usize, RecordingError> {
     let tree = Tree::keeping(root);
     Inventory::read_tree(&tree);
     let entries = tree.into_kept();
-    let directory = match file.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
     let failed = |cause| RecordingError::Io {
         doing: "writing the recording",
         path: file.to_owned(),
         cause,
     };
-    // A temporary file has mode 0600 and replaces the other file only when it is complete.
-    let temporary = NamedTempFile::new_in(directory).map_err(failed)?;
-    pack(&entries, temporary.as_file()).map_err(failed)?;
-    temporary.as_file().sync_all().map_err(failed)?;
-    temporary
-        .persist(file)
-        .map_err(|error| failed(error.error))?;
+    durable::replace_private(file, |out| pack(&entries, out).map_err(failed), failed)?;
     Ok(entries.len())
 }
 
@@ -309,6 +300,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use quietwire_base::fuzz::{check, planted};
+    use tempfile::NamedTempFile;
 
     use super::*;
 

@@ -3,7 +3,7 @@
 
 use std::net::Ipv4Addr;
 
-use crate::{Checksum, Damage, Fragment, IpProtocol, be16, be32};
+use crate::{Checksum, Damage, Fragment, IpProtocol, be16, be32, be32_at};
 
 /// Octets of an IPv4 header without options.
 pub const IPV4_HEADER_MIN: usize = 20;
@@ -17,8 +17,7 @@ pub const IPV4_DESTINATION_AT: usize = 16;
 #[inline(always)]
 #[must_use]
 pub fn ipv4_address_at(packet: &[u8], at: usize) -> Option<u32> {
-    let octets = packet.get(at..)?.first_chunk()?;
-    Some(u32::from_be_bytes(*octets))
+    be32_at(packet, at)
 }
 
 /// An IPv4 header whose lengths fit the bytes that it was read from.

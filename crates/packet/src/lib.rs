@@ -65,6 +65,22 @@ pub use transport::{
     UDP_CHECKSUM_OFFSET, UDP_HEADER_LENGTH, UdpHeader,
 };
 
+/// Returns two octets at an offset as a number in network byte order. `None` if the octets end before.
+#[inline]
+#[must_use]
+pub fn be16_at(octets: &[u8], at: usize) -> Option<u16> {
+    let two = octets.get(at..)?.first_chunk()?;
+    Some(u16::from_be_bytes(*two))
+}
+
+/// Returns four octets at an offset like [`be16_at`].
+#[inline]
+#[must_use]
+pub fn be32_at(octets: &[u8], at: usize) -> Option<u32> {
+    let four = octets.get(at..)?.first_chunk()?;
+    Some(u32::from_be_bytes(*four))
+}
+
 /// Returns two octets of a header at a fixed offset. The offset is a constant at every call, so the compiler removes the
 /// bounds checks, and a wrong one fails every test that reads the field.
 #[inline]

@@ -60,7 +60,7 @@ pub fn save(socket: &Path, path: &Path) -> Result<u64, SwitchError> {
 
 /// Writes all pages into a file, of which the first one is there.
 fn write(
-    file: File,
+    file: &File,
     socket: &Path,
     first: SavedMappingsReport,
     path: &Path,
@@ -91,10 +91,8 @@ fn write(
     }
     Message::Complete.put(sequence, &mut octets);
     out.write_all(&octets).map_err(cannot)?;
-    let file = out
-        .into_inner()
+    out.into_inner()
         .map_err(|error| cannot(error.into_error()))?;
-    file.sync_all().map_err(cannot)?;
     Ok(total)
 }
 

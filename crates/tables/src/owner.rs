@@ -29,7 +29,7 @@ use std::net::{IpAddr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::ops::BitAnd;
 
 use quietwire_packet::{
-    Fragment, IPV6_HEADER_LENGTH, IpProtocol, Ipv6Extensions, walk_ipv6_extensions,
+    Fragment, IPV6_HEADER_LENGTH, IpProtocol, Ipv6Extensions, be16_at, walk_ipv6_extensions,
 };
 
 use crate::connections::SavedConnection;
@@ -487,12 +487,6 @@ fn packet_of(octets: &[u8]) -> Option<([u8; 2], &[u8])> {
     Some((*ethertype, packet))
 }
 
-#[inline]
-fn be16(octets: &[u8], at: usize) -> Option<u16> {
-    let two = octets.get(at..)?.first_chunk()?;
-    Some(u16::from_be_bytes(*two))
-}
-
 /// Returns the endpoints of an IPv4 packet. An ICMP error has those of an answer to the packet that it is about.
 #[inline]
 fn flow_of(packet: &[u8]) -> Option<Flow> {
@@ -541,7 +535,7 @@ fn ports_at(packet: &[u8], protocol: u8, transport: usize) -> Option<(NatProtoco
             .get(transport)
             .is_some_and(|kind| matches!(kind, 0 | 8)) =>
         {
-            let identifier = be16(packet, transport.saturating_add(4))?;
+            let identifier = be16_at(packet, transport.saturating_add(4))?;
             Some((NatProtocol::Icmp, identifier, identifier))
         }
         6 => both_ports(packet, transport).map(|(from, to)| (NatProtocol::Tcp, from, to)),
@@ -553,7 +547,7 @@ fn ports_at(packet: &[u8], protocol: u8, transport: usize) -> Option<(NatProtoco
 #[inline]
 fn both_ports(packet: &[u8], transport: usize) -> Option<(u16, u16)> {
     let second_at = transport.saturating_add(2);
-    Some((be16(packet, transport)?, be16(packet, second_at)?))
+    Some((be16_at(packet, transport)?, be16_at(packet, second_at)?))
 }
 
 /// Returns source and destination of an IPv6 packet.
@@ -593,7 +587,7 @@ fn ports_behind(packet: &[u8], walked: &Ipv6Extensions) -> Option<(NatProtocol, 
             if !matches!(kind, ECHO_REQUEST | ECHO_REPLY) {
                 return None;
             }
-            let identifier = be16(packet, transport.saturating_add(4))?;
+            let identifier = be16_at(packet, transport.saturating_add(4))?;
             (NatProtocol::Icmp, (identifier, identifier))
         }
         _ => return None,

@@ -8,7 +8,7 @@ mod show;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 
-pub(crate) use show::open;
+pub(crate) use show::{open, read_machine};
 
 /// Show the hardware inventory, and measure the jitter of CPUs.
 #[derive(Debug, Args)]

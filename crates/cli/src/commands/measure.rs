@@ -13,7 +13,7 @@ use quietwire_lab::RunningIsolation;
 use quietwire_report::{Baselines, SearchOutcome, Summary};
 use quietwire_search::procedure::ProcedureEnd;
 use quietwire_study::{
-    GeneratorBench, OpenMode, Store, StudyEnd, StudyFile, StudyResults, run_study,
+    FileError, GeneratorBench, OpenMode, Store, StudyEnd, StudyFile, StudyResults, run_study,
 };
 use quietwire_tester::Preparation;
 use quietwire_tester::connections::Connections;
@@ -26,6 +26,17 @@ use crate::output::{check_place, make_parent};
 
 pub(crate) use arguments::MeasureArgs;
 
+/// Returns the error of a study file that options describe. It names the option, because users do not see the file.
+fn of_options(error: FileError) -> anyhow::Error {
+    match error {
+        FileError::Wrong { key, message, .. } if key.is_empty() => Usage(message).into(),
+        FileError::Wrong { key, message, .. } => {
+            Usage(format!("{}: {message}", plan::option_of(&key))).into()
+        }
+        error @ FileError::Unreadable { .. } => error.into(),
+    }
+}
+
 pub(crate) fn run(args: &MeasureArgs) -> Result<()> {
     if args.tester.is_some() && args.device.is_named() {
         bail!(Usage(
@@ -37,7 +48,7 @@ pub(crate) fn run(args: &MeasureArgs) -> Result<()> {
     if let Some(path) = &args.connections {
         text.push_str(&described(path)?);
     }
-    let file = StudyFile::parse(&text, Path::new("the options as a study file"))?;
+    let file = StudyFile::parse(&text, Path::new("options")).map_err(of_options)?;
     for (option, path) in [("--store", &args.store), ("--html", &args.html)] {
         if let Some(path) = path {
             check_place(option, path)?;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Ports with a DPDK driver: network cards, AF_XDP, capture files, null.
 
+mod causes;
 mod checksums;
 mod flow_control;
 mod flow_rules;
@@ -43,6 +44,7 @@ use crate::steer::offload::OffloadedRules;
 use crate::steer::{Prepared, STEER_RULES_MAX, SteerHits, SteerRule, Steering};
 use crate::sys;
 use crate::uri::PortUri;
+use causes::{hint, likely_cause};
 use checksums::CardChecksums;
 use segmentation::{CardSegmentation, TX_OFFLOAD_MULTI_SEGS};
 pub(crate) use sender::Sender;
@@ -222,9 +224,6 @@ impl Receiver {
     }
 }
 
-/// Largest MTU of both ends of a veth pair with an XDP program, octets: a page of 4 KiB has a frame, the headroom of XDP and the kernel's
-/// description of the buffer (drivers/net/veth.c, veth_xdp_set: 4096 - 256 - 320 - 14). Network cards have similar limits.
-const XDP_MTU: u32 = 3506;
 /// Frames that are dropped at once.
 const BURST_OF_DROPS: u16 = 32;
 
@@ -757,30 +756,6 @@ fn mtu(frame_size: u16, info: &sys::rte_eth_dev_info) -> u32 {
         .max(u32::from(info.min_mtu))
 }
 
-/// Returns the most likely cause if a driver's error is not specific.
-fn hint(uri: &PortUri) -> &'static str {
-    match uri {
-        PortUri::Pci { .. } => {
-            "(no DPDK driver supports this card, or the program was started without PCI ports and therefore without the PCI bus)"
-        }
-        _ => "",
-    }
-}
-
-/// Returns the likely cause of an unspecific error of a device that was found: AF_XDP limits the MTU, and a queue of an interface has one
-/// user.
-fn likely_cause(uri: &PortUri) -> String {
-    let PortUri::AfXdp { interface, .. } = uri else {
-        return String::new();
-    };
-    match net_device::value::<u32>(interface, "mtu") {
-        Some(mtu) if mtu > XDP_MTU => format!(
-            "; the MTU of {mtu} octets may be too large for XDP (set at most {XDP_MTU} on this interface and on the other end of a pair, or use af-packet)"
-        ),
-        _ => "; another program, such as another switch, may have the queue (stop it, or choose other queues with first-queue=N)".to_owned(),
-    }
-}
-
 /// Finds a device, or starts its driver. With `again`, a driver that runs already is started again, to read changed settings of its device.
 fn probe(
     eal: &Eal,
@@ -855,34 +830,46 @@ fn probe(
         if code != 0 {
             return Err(fail("asking the driver for its limits", error::text(code)));
         }
-        Ok(Device {
-            id,
-            is_started: false,
-            device: info.device,
-            name: options.name.clone(),
-            uri: uri.clone(),
-            _function: None,
-            _created: None,
-            offloaded: Mutex::new(OffloadedRules::new(PortDriver::new(id))),
-            dropping: Mutex::new(OffloadedRules::counted(PortDriver::new(id))),
-            flow_rules: Mutex::default(),
-            steering: Mutex::default(),
-            xdp_program: None,
-            _tags: TagsInFrames::default(),
-            xdp_sockets: XdpSockets::default(),
-            _pool: pool.clone(),
-            _promiscuity: None,
-            is_made_promiscuous: false,
-            is_made_allmulticast: false,
-            mark,
-            takes_chains: info.tx_offload_capa & TX_OFFLOAD_MULTI_SEGS != 0,
-            segmentation: None,
-            checksums: CardChecksums::default(),
-            _checksum_card: None,
-            former_flow_control: None,
-            rx: Vec::new(),
-            tx: Vec::new(),
-        })
+        Ok(opened(id, &info, uri, options, pool, mark))
+    }
+}
+
+/// Returns a device that its driver has opened, and that is not configured yet.
+fn opened(
+    id: u16,
+    info: &sys::rte_eth_dev_info,
+    uri: &PortUri,
+    options: &PortOptions,
+    pool: &Mempool,
+    mark: Mark,
+) -> Device {
+    Device {
+        id,
+        is_started: false,
+        device: info.device,
+        name: options.name.clone(),
+        uri: uri.clone(),
+        _function: None,
+        _created: None,
+        offloaded: Mutex::new(OffloadedRules::new(PortDriver::new(id))),
+        dropping: Mutex::new(OffloadedRules::counted(PortDriver::new(id))),
+        flow_rules: Mutex::default(),
+        steering: Mutex::default(),
+        xdp_program: None,
+        _tags: TagsInFrames::default(),
+        xdp_sockets: XdpSockets::default(),
+        _pool: pool.clone(),
+        _promiscuity: None,
+        is_made_promiscuous: false,
+        is_made_allmulticast: false,
+        mark,
+        takes_chains: info.tx_offload_capa & TX_OFFLOAD_MULTI_SEGS != 0,
+        segmentation: None,
+        checksums: CardChecksums::default(),
+        _checksum_card: None,
+        former_flow_control: None,
+        rx: Vec::new(),
+        tx: Vec::new(),
     }
 }
 

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use crate::{
     ArpOperation, ArpPacket, EtherType, Fragment, IcmpHeader, IpProtocol, Ipv4Header, Ipv6Header,
-    MacAddress, TcpHeader, UdpHeader, VlanId, walk_ipv6_extensions,
+    MacAddress, TcpHeader, UdpHeader, VlanId, be16_at, be32_at, walk_ipv6_extensions,
 };
 
 #[test]
@@ -129,4 +129,16 @@ fn arp() {
         other[place] ^= 0x10;
         assert!(ArpPacket::read(&other).unwrap().is_none(), "octet {place}");
     }
+}
+
+#[test]
+fn numbers_at_an_offset_end_with_the_octets() {
+    let octets = [1, 2, 3, 4, 5];
+    assert_eq!(be16_at(&octets, 3), Some(0x0405));
+    assert_eq!(be32_at(&octets, 1), Some(0x0203_0405));
+    for at in [4, 5, 6, usize::MAX] {
+        assert_eq!(be16_at(&octets, at), None, "{at}");
+        assert_eq!(be32_at(&octets, at), None, "{at}");
+    }
+    assert_eq!(be32_at(&octets, 2), None);
 }

@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Saves the connections of a running switch into a file, and restores them from there.
 
-use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions};
+use std::fs::File;
 use std::io::{BufReader, BufWriter, Seek};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use quietwire_base::durable::{directory_of, sync_directory};
-use quietwire_base::unix_time;
+use quietwire_base::{durable, open_regular, unix_time};
 use quietwire_tables::connections::{SAVED_OCTETS, SAVED_VERSION, SavedConnection};
 
 use super::{ConnectionFileError, ConnectionFileReader, ConnectionFileWriter};
@@ -35,14 +32,6 @@ pub(crate) fn wrong(path: &Path, what: impl ToString) -> SwitchError {
     }
 }
 
-/// Returns the path of the file that becomes `path`, in the same directory.
-fn temporary(path: &Path) -> PathBuf {
-    let mut name = OsString::from(".");
-    name.push(path.file_name().unwrap_or_default());
-    name.push(".new");
-    path.with_file_name(name)
-}
-
 /// Saves the connections of the switch on a control socket into a file, which replaces one of this name once it is complete. Only its owner
 /// can read it, because it names hosts. Returns the number of connections.
 ///
@@ -59,7 +48,7 @@ pub fn save(socket: &Path, path: &Path) -> Result<u64, SwitchError> {
 /// Those of `write`; [`SwitchError::Config`] if the file cannot be created.
 pub(crate) fn replace<T>(
     path: &Path,
-    write: impl FnOnce(File) -> Result<T, SwitchError>,
+    write: impl FnOnce(&File) -> Result<T, SwitchError>,
 ) -> Result<T, SwitchError> {
     let cannot = |cause: std::io::Error| {
         let what = format!(
@@ -67,32 +56,12 @@ pub(crate) fn replace<T>(
         );
         wrong(path, what)
     };
-    let new = temporary(path);
-    // The file of an interrupted command; the name belongs to no other program.
-    let _ = fs::remove_file(&new);
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true).mode(0o600);
-    let file = options.open(&new).map_err(cannot)?;
-    let written = write(file).and_then(|written| {
-        fs::rename(&new, path).map_err(cannot)?;
-        Ok(written)
-    });
-    match written {
-        Ok(written) => {
-            sync_directory(directory_of(path)).map_err(cannot)?;
-            Ok(written)
-        }
-        Err(error) => {
-            // If the file cannot be removed either, nothing else can be done.
-            let _ = fs::remove_file(&new);
-            Err(error)
-        }
-    }
+    durable::replace_private(path, write, cannot)
 }
 
 /// Writes all pages into a file, of which the first one is there.
 fn write(
-    file: File,
+    file: &File,
     socket: &Path,
     first: SavedConnectionsReport,
     path: &Path,
@@ -114,10 +83,9 @@ fn write(
         page = ask(socket, &Request::SaveConnections { from: next })?;
     }
     let (buffered, total) = writer.end().map_err(cannot)?;
-    let file = buffered
+    buffered
         .into_inner()
         .map_err(|error| cannot(error.into_error()))?;
-    file.sync_all().map_err(cannot)?;
     Ok(total)
 }
 
@@ -142,7 +110,7 @@ fn connections_of(
     Ok(records.map(SavedConnection::from_octets).collect())
 }
 
-/// Restores the connections of a file in the switch on a control socket. The whole file is checked first. Time that has passed since it was
+/// Restores the connections of a regular file in the switch on a control socket. The whole file is checked first. Time that has passed since it was
 /// written counts for timeouts.
 ///
 /// # Errors
@@ -150,7 +118,7 @@ fn connections_of(
 pub fn restore(socket: &Path, path: &Path) -> Result<Restored, SwitchError> {
     let refused = |error: ConnectionFileError| wrong(path, error);
     let unreadable = |cause: std::io::Error| wrong(path, ConnectionFileError::Io(cause));
-    let mut file = File::open(path).map_err(unreadable)?;
+    let mut file = open_regular(path).map_err(unreadable)?;
     {
         let mut check = ConnectionFileReader::new(BufReader::new(&file)).map_err(refused)?;
         while check.next_block().map_err(refused)?.is_some() {}

@@ -61,7 +61,7 @@ fn ask_within<T: DeserializeOwned>(
                 "permission denied (run as root)".to_owned(),
                 Fault::MissingPrerequisite,
             ),
-            _ => (cause.to_string(), Fault::Failed),
+            _ => (cause.to_string(), Fault::of_path(&cause)),
         };
         failed(what, fault)
     })?;

@@ -54,8 +54,8 @@ impl ControlSocket {
         let listening = clear(path).and_then(|()| {
             let set = |mode| fs::set_permissions(path, mode);
             bind_private(path, set).map_err(|cause| {
-                let what = format!("cannot create the socket: {cause}");
-                wrong(path, what, Fault::Failed)
+                let what = format!("cannot create the socket: {cause} (use another path)");
+                wrong(path, what, Fault::of_path(&cause))
             })
         });
         let listener = match listening {

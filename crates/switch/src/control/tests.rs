@@ -212,12 +212,17 @@ fn only_the_socket_of_an_ended_switch_is_replaced() {
     assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
     let nowhere = directory.path().join("no/switch.sock");
     assert!(refusal(&nowhere).contains("create it first"));
-    let error = ask::<Value>(&nowhere, &Request::Show(Subject::Ports)).unwrap_err();
-    assert!(matches!(
-        error,
-        SwitchError::ControlSocket {
-            fault: Fault::BadInput,
-            ..
-        }
-    ));
+    // An address of a Unix socket has 108 octets (unix(7)).
+    let long = directory.path().join("s".repeat(108));
+    assert!(refusal(&long).contains("File name too long"));
+    for path in [&nowhere, &long] {
+        let error = ask::<Value>(path, &Request::Show(Subject::Ports)).unwrap_err();
+        assert!(matches!(
+            error,
+            SwitchError::ControlSocket {
+                fault: Fault::BadInput,
+                ..
+            }
+        ));
+    }
 }

@@ -3,7 +3,7 @@
 
 use quietwire_packet::{
     Fragment, ICMP_HEADER_LENGTH, IPV4_HEADER_MIN, IPV6_HEADER_LENGTH, IpProtocol, TCP_HEADER_MIN,
-    UDP_HEADER_LENGTH, walk_ipv6_extensions,
+    UDP_HEADER_LENGTH, be16_at, be32_at, walk_ipv6_extensions,
 };
 
 use super::key::{Addresses, Echo, Key, Sorted};
@@ -198,22 +198,6 @@ pub(super) fn data_of(octets: &[u8], length: usize) -> Option<&[u8]> {
 }
 
 #[inline]
-fn be16(octets: &[u8], at: usize) -> Option<u16> {
-    octets
-        .get(at..)?
-        .first_chunk()
-        .map(|two| u16::from_be_bytes(*two))
-}
-
-#[inline]
-fn be32(octets: &[u8], at: usize) -> Option<u32> {
-    octets
-        .get(at..)?
-        .first_chunk()
-        .map(|four| u32::from_be_bytes(*four))
-}
-
-#[inline]
 fn read_ipv4(octets: &[u8], length: usize) -> Result<Payload<'_>, InvalidReason> {
     let header = octets
         .first_chunk::<IPV4_HEADER_MIN>()
@@ -292,7 +276,7 @@ fn ipv6_addresses(header: &[u8; IPV6_HEADER_LENGTH]) -> Addresses {
 fn ports(protocol: u8, octets: &[u8]) -> Option<(u16, u16)> {
     match protocol {
         // TCP, UDP, DCCP, SCTP, UDP-Lite.
-        6 | 17 | 33 | 132 | 136 => Some((be16(octets, 0)?, be16(octets, 2)?)),
+        6 | 17 | 33 | 132 | 136 => Some((be16_at(octets, 0)?, be16_at(octets, 2)?)),
         _ => Some((0, 0)),
     }
 }
@@ -340,9 +324,9 @@ impl Payload<'_> {
             window_scale(options)
         };
         Some(Segment {
-            sequence: be32(header, 4)?,
-            acknowledgement: be32(header, 8)?,
-            window: be16(header, 14)?,
+            sequence: be32_at(header, 4)?,
+            acknowledgement: be32_at(header, 8)?,
+            window: be16_at(header, 14)?,
             flags,
             scale,
             data,
@@ -354,7 +338,8 @@ impl Payload<'_> {
             .octets
             .first_chunk::<ICMP_LENGTH>()
             .ok_or(InvalidReason::Malformed)?;
-        let identifier = be16(self.octets, ICMP_HEADER_LENGTH).ok_or(InvalidReason::Malformed)?;
+        let identifier =
+            be16_at(self.octets, ICMP_HEADER_LENGTH).ok_or(InvalidReason::Malformed)?;
         let echo = |echo, kind| {
             let ports = (identifier, identifier);
             Ok((self.sort(ports, zone, echo), kind))
@@ -388,13 +373,13 @@ impl Payload<'_> {
             return None;
         }
         let (echo, ports) = if inner.is_icmp() {
-            let identifier = be16(inner.octets, ICMP_HEADER_LENGTH)?;
+            let identifier = be16_at(inner.octets, ICMP_HEADER_LENGTH)?;
             (inner.echo()?, (identifier, identifier))
         } else {
             (Echo::None, ports(inner.protocol, inner.octets)?)
         };
         let sequence = if inner.protocol == IpProtocol::TCP.0 {
-            Some(be32(inner.octets, 4)?)
+            Some(be32_at(inner.octets, 4)?)
         } else {
             None
         };

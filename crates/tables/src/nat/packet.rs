@@ -2,7 +2,8 @@
 //! Parser of the parts of an IPv4 packet that NAT translates.
 
 use quietwire_packet::{
-    ICMP_HEADER_LENGTH, IPV4_HEADER_MIN, TCP_HEADER_MIN, UDP_HEADER_LENGTH, checksum,
+    ICMP_HEADER_LENGTH, IPV4_HEADER_MIN, TCP_HEADER_MIN, UDP_HEADER_LENGTH, be16_at, be32_at,
+    checksum,
 };
 
 use super::names::{NatDrop, NatProtocol};
@@ -47,20 +48,6 @@ pub(crate) enum Kind<A = u32> {
     Error(View<A>),
 }
 
-fn be16(octets: &[u8], at: usize) -> Option<u16> {
-    octets
-        .get(at..)?
-        .first_chunk()
-        .map(|two| u16::from_be_bytes(*two))
-}
-
-fn be32(octets: &[u8], at: usize) -> Option<u32> {
-    octets
-        .get(at..)?
-        .first_chunk()
-        .map(|four| u32::from_be_bytes(*four))
-}
-
 /// Header of an IPv4 packet at an offset.
 pub(crate) struct Header {
     pub(crate) length: usize,
@@ -77,16 +64,16 @@ pub(crate) fn header(packet: &[u8], at: usize) -> Option<Header> {
     let packet = packet.get(at..)?;
     let first = *packet.first()?;
     let length = usize::from(first & 0x0f).saturating_mul(4);
-    let total = usize::from(be16(packet, 2)?);
+    let total = usize::from(be16_at(packet, 2)?);
     let header = Header {
         length,
         total,
         protocol: *packet.get(9)?,
-        source: be32(packet, 12)?,
-        destination: be32(packet, 16)?,
+        source: be32_at(packet, 12)?,
+        destination: be32_at(packet, 16)?,
         // More fragments, or an offset.
-        is_fragment: be16(packet, 6)? & 0x3fff != 0,
-        is_later_fragment: be16(packet, 6)? & 0x1fff != 0,
+        is_fragment: be16_at(packet, 6)? & 0x3fff != 0,
+        is_later_fragment: be16_at(packet, 6)? & 0x1fff != 0,
     };
     let is_sound = first >> 4 == 4 && length >= IPV4_HEADER_MIN && total >= length;
     is_sound.then_some(header)
@@ -142,7 +129,7 @@ fn read_behind(header: &Header, packet: &[u8]) -> Result<(View, Kind), NatDrop> 
         let is_whole = payload >= octets && packet.len() >= after(octets);
         is_whole.then_some(()).ok_or(NatDrop::Malformed)
     };
-    let ports = || Some((be16(packet, transport)?, be16(packet, after(2))?));
+    let ports = || Some((be16_at(packet, transport)?, be16_at(packet, after(2))?));
     match header.protocol {
         6 => {
             has(TCP_HEADER_MIN)?;
@@ -157,7 +144,7 @@ fn read_behind(header: &Header, packet: &[u8]) -> Result<(View, Kind), NatDrop> 
         }
         1 => {
             has(ICMP_LENGTH)?;
-            let identifier = be16(packet, after(4)).ok_or(NatDrop::Malformed)?;
+            let identifier = be16_at(packet, after(4)).ok_or(NatDrop::Malformed)?;
             let view = view(NatProtocol::Icmp, (identifier, identifier), 0);
             let kind = match (packet.get(transport), packet.get(after(1))) {
                 (Some(8), Some(0)) => Kind::Plain,
@@ -193,8 +180,8 @@ fn inner(packet: &[u8], icmp: usize, end: usize) -> Result<View, NatDrop> {
     if header.is_later_fragment {
         return Err(NatDrop::Fragment);
     }
-    let first = be16(packet, transport).ok_or(NatDrop::Malformed)?;
-    let word = |offset| be16(packet, transport.saturating_add(offset)).ok_or(NatDrop::Malformed);
+    let first = be16_at(packet, transport).ok_or(NatDrop::Malformed)?;
+    let word = |offset| be16_at(packet, transport.saturating_add(offset)).ok_or(NatDrop::Malformed);
     let (second, third) = (word(2)?, word(4)?);
     let (protocol, ports) = match header.protocol {
         6 => (NatProtocol::Tcp, (first, second)),

@@ -2,8 +2,8 @@
 //! Translation of headers, with incremental updates of all checksums that cover them (RFC 1624; RFC 3022, section 4.2).
 
 use quietwire_packet::{
-    IPV4_DESTINATION_AT, IPV4_SOURCE_AT, TCP_CHECKSUM_OFFSET, UDP_CHECKSUM_OFFSET, udp_checksum,
-    update_checksum_u16, update_checksum_u32,
+    IPV4_DESTINATION_AT, IPV4_SOURCE_AT, TCP_CHECKSUM_OFFSET, UDP_CHECKSUM_OFFSET, be16_at,
+    be32_at, udp_checksum, update_checksum_u16, update_checksum_u32,
 };
 
 use super::names::NatProtocol;
@@ -34,13 +34,11 @@ struct Editor<'a> {
 
 impl Editor<'_> {
     fn word(&self, at: usize) -> Option<u16> {
-        let octets = self.packet.get(at..)?.first_chunk()?;
-        Some(u16::from_be_bytes(*octets))
+        be16_at(self.packet, at)
     }
 
     fn long(&self, at: usize) -> Option<u32> {
-        let octets = self.packet.get(at..)?.first_chunk()?;
-        Some(u32::from_be_bytes(*octets))
+        be32_at(self.packet, at)
     }
 
     /// Writes a word at an even offset.

@@ -2,7 +2,7 @@
 //! Translation of headers, with incremental updates of all checksums that cover them (RFC 1624; RFC 8200, section 8.1).
 
 use quietwire_packet::{
-    TCP_CHECKSUM_OFFSET, UDP_CHECKSUM_OFFSET, fold_sum, udp_checksum, update_checksum_u16,
+    TCP_CHECKSUM_OFFSET, UDP_CHECKSUM_OFFSET, be16_at, fold_sum, udp_checksum, update_checksum_u16,
 };
 
 use super::packet::{DESTINATION_AT, End, SOURCE_AT, View, address_at};
@@ -52,8 +52,7 @@ struct Editor<'a> {
 
 impl Editor<'_> {
     fn word(&self, at: usize) -> Option<u16> {
-        let octets = self.packet.get(at..)?.first_chunk()?;
-        Some(u16::from_be_bytes(*octets))
+        be16_at(self.packet, at)
     }
 
     fn write<const N: usize>(&mut self, at: usize, new: [u8; N]) {

@@ -10,7 +10,7 @@ mod tests;
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-use quietwire_packet::{Checksum, checksum};
+use quietwire_packet::{Checksum, be16_at, be32_at, checksum};
 use serde::{Deserialize, Serialize};
 
 /// Connections in the ledger at most. Further ones are forwarded and counted.
@@ -155,16 +155,6 @@ fn octet(frame: &[u8], at: usize) -> Option<u8> {
     frame.get(at).copied()
 }
 
-fn word(frame: &[u8], at: usize) -> Option<u16> {
-    let octets = frame.get(at..)?.first_chunk()?;
-    Some(u16::from_be_bytes(*octets))
-}
-
-fn double_word(frame: &[u8], at: usize) -> Option<u32> {
-    let octets = frame.get(at..)?.first_chunk()?;
-    Some(u32::from_be_bytes(*octets))
-}
-
 /// Writes octets, if they fit.
 fn put(frame: &mut [u8], at: usize, octets: &[u8]) {
     let rest = frame.get_mut(at..).unwrap_or_default();
@@ -178,25 +168,25 @@ impl View {
     fn of(frame: &[u8]) -> Option<Self> {
         let packet = frame.get(ETHERNET..)?;
         let first = octet(packet, 0)?;
-        let is_fragment = word(packet, 6)? & 0x3fff != 0;
-        let is_tcp = word(frame, 12)? == 0x0800 && first >> 4 == 4 && octet(packet, 9)? == 6;
+        let is_fragment = be16_at(packet, 6)? & 0x3fff != 0;
+        let is_tcp = be16_at(frame, 12)? == 0x0800 && first >> 4 == 4 && octet(packet, 9)? == 6;
         if !is_tcp || is_fragment {
             return None;
         }
         // Both headers have their length in units of four octets.
         let ip_header = usize::from((first & 0x0f) << 2);
-        let length = usize::from(word(packet, 2)?);
+        let length = usize::from(be16_at(packet, 2)?);
         let segment = packet.get(ip_header..)?;
         let tcp_header = usize::from((octet(segment, 12)? & 0xf0) >> 2);
         let headers = ip_header.saturating_add(tcp_header);
         let is_whole =
             ip_header >= IPV4 && tcp_header >= TCP && headers <= length && length <= packet.len();
-        let address = |at| Some(Ipv4Addr::from_bits(double_word(packet, at)?));
+        let address = |at| Some(Ipv4Addr::from_bits(be32_at(packet, at)?));
         let view = Self {
-            source: (address(12)?, word(segment, 0)?),
-            destination: (address(16)?, word(segment, 2)?),
-            sequence: double_word(segment, 4)?,
-            acknowledgement: double_word(segment, 8)?,
+            source: (address(12)?, be16_at(segment, 0)?),
+            destination: (address(16)?, be16_at(segment, 2)?),
+            sequence: be32_at(segment, 4)?,
+            acknowledgement: be32_at(segment, 8)?,
             flags: octet(segment, 13)?,
             ip_header,
             headers,

@@ -14,8 +14,8 @@ use quietwire_host::recording::{RecordingError, Root, record};
 
 use super::grouped;
 use crate::exit::Usage;
-use crate::input::{read_plan, read_request};
 use crate::output::{unwritable, write_file};
+use crate::partition_files::{read_plan, read_request};
 use crate::text::{print, print_columns};
 
 /// Show processors, caches, memory, network controllers and cache and bandwidth allocation (resctrl).
@@ -61,16 +61,25 @@ pub(crate) fn open(root: &Path) -> Result<Root> {
     })
 }
 
-pub(super) fn run(args: &ShowArgs) -> Result<()> {
-    let root = open(&args.root)?;
-    let machine = Inventory::read(root.path());
+/// Reads the machine below a root directory. `named` is the path that the user gave.
+///
+/// # Errors
+/// [`Usage`] if the directory is not that of a machine.
+pub(crate) fn read_machine(root: &Path, named: &Path) -> Result<Inventory> {
+    let machine = Inventory::read(root);
     if machine.cpus_online.is_none() {
         return Err(Usage(format!(
             "{}: sys/devices/system/cpu/online does not exist or lists no CPUs (use the root directory of a machine)",
-            args.root.display()
+            named.display()
         ))
         .into());
     }
+    Ok(machine)
+}
+
+pub(super) fn run(args: &ShowArgs) -> Result<()> {
+    let root = open(&args.root)?;
+    let machine = read_machine(root.path(), &args.root)?;
     if let Some(file) = &args.svg {
         let plan = planned(args, &machine)?;
         write_file("--svg", file, draw(&machine, plan.as_ref()))?;
@@ -99,6 +108,7 @@ fn planned(args: &ShowArgs, machine: &Inventory) -> Result<Option<Plan>> {
 }
 
 pub(super) fn run_record(args: &RecordArgs) -> Result<()> {
+    read_machine(&args.root, &args.root)?;
     let files = record(&args.root, &args.file).map_err(|error| match error {
         RecordingError::Io { path, cause, .. } => unwritable("recording", &path, &cause),
         RecordingError::NotARecording { .. } | RecordingError::Foreign { .. } => error.into(),

@@ -15,7 +15,7 @@ use quietwire_lab::topology::{
 use quietwire_lab::up::check_configurations;
 use quietwire_switch::config::rules::RuleFile;
 
-use crate::input::read_plan;
+use crate::partition_files::read_plan;
 
 /// Topology and parameters.
 #[derive(Debug, Args)]

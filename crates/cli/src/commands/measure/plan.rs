@@ -43,6 +43,22 @@ pub(super) fn check_settings(args: &MeasureArgs) -> Result<(), String> {
     Ok(())
 }
 
+/// Returns the option of a key of the study file, which is a path like `trials.max-rate-pps` or `search.goal[0].name`.
+pub(super) fn option_of(key: &str) -> String {
+    let is_it = |(section, name, _): &&(&str, &str, &str)| {
+        let rest = key.strip_prefix(*section);
+        rest.and_then(|rest| rest.strip_prefix('.')) == Some(*name)
+    };
+    if let Some((.., option)) = OPTIONS.iter().find(is_it) {
+        return (*option).to_owned();
+    }
+    let of_goal = key.strip_prefix("search.goal[");
+    if of_goal.is_some_and(|rest| rest.ends_with("].name") || rest.ends_with("].loss-ratio")) {
+        return "--goal".to_owned();
+    }
+    format!("--set {key}")
+}
+
 /// Returns the text of the study file.
 pub(super) fn text(args: &MeasureArgs) -> String {
     let method = args.method;
@@ -143,11 +159,7 @@ fn head(args: &MeasureArgs) -> String {
     };
     let max_rate = args
         .max_rate_pps
-        // TOML spells `nan` in lower case.
-        .map_or_else(
-            || "\"auto\"".to_owned(),
-            |rate| format!("{rate:?}").to_lowercase(),
-        );
+        .map_or_else(|| "\"auto\"".to_owned(), |rate| format!("{rate:?}"));
     format!(
         "name = \"measure\"\ntitle = \"Measured by {}\"\n\
          [device]\nswitch = \"other\"\ntopology = \"vNet1\"\nlink = \"other\"\n\
@@ -161,4 +173,26 @@ fn head(args: &MeasureArgs) -> String {
         args.warm_up.as_secs_f64(),
         args.drain.as_secs_f64(),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_have_options() {
+        for (key, option) in [
+            ("trials.max-rate-pps", "--max-rate-pps"),
+            ("traffic.directions", "--one-way or --reverse"),
+            ("search.goal[1].loss-ratio", "--goal"),
+            ("search.goal[0].name", "--goal"),
+            (
+                "search.goal[0].exceed-ratio",
+                "--set search.goal[0].exceed-ratio",
+            ),
+            ("soak.duration-s", "--set soak.duration-s"),
+        ] {
+            assert_eq!(option_of(key), option);
+        }
+    }
 }

@@ -13,7 +13,7 @@ use quietwire_host::recording::Root;
 
 use crate::commands::host::open;
 use crate::exit::Usage;
-use crate::input::{read_plan, read_request};
+use crate::partition_files::{read_plan, read_request};
 
 /// Root directory of a machine, and its state directory.
 pub(super) struct OpenMachine {

@@ -10,10 +10,10 @@ use quietwire_host::inventory::Inventory;
 use quietwire_host::partition::{InfeasibleRequest, PartitionRequest, Plan, derive, plan, propose};
 use quietwire_host::render::Target;
 
-use crate::commands::host::open;
+use crate::commands::host::{open, read_machine};
 use crate::exit::Usage;
-use crate::input::{read_plan, read_request};
 use crate::output::write_file;
+use crate::partition_files::{read_plan, read_request};
 use crate::text::{print, print_columns};
 
 /// Machine and partition request of a plan.
@@ -68,7 +68,7 @@ fn request(config: Option<&Path>, machine: &Inventory) -> Result<PartitionReques
 
 fn plan_with_machine(input: &InputArgs) -> Result<(Plan, Inventory)> {
     let root = open(&input.root)?;
-    let machine = Inventory::read(root.path());
+    let machine = read_machine(root.path(), &input.root)?;
     let request = request(input.config.as_deref(), &machine)?;
     let plan = plan(&machine, &request).map_err(|infeasible| refusal(&infeasible))?;
     Ok((plan, machine))
@@ -98,7 +98,7 @@ pub(super) fn run(args: &PlanningArgs) -> Result<()> {
 
 pub(super) fn run_derive(args: &DeriveArgs) -> Result<()> {
     let root = open(&args.root)?;
-    let proposal = propose(&Inventory::read(root.path()));
+    let proposal = propose(&read_machine(root.path(), &args.root)?);
     print(proposal.to_toml()?.trim_end())
 }
 

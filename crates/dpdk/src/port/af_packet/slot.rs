@@ -15,6 +15,7 @@
 use std::ops::Range;
 
 use nix::libc;
+use quietwire_packet::be16_at;
 use quietwire_vhost::ring::header::{HEADER_LEN_LEGACY, RawHeader};
 
 /// Octets of two MAC addresses, of a VLAN tag, of the whole Ethernet header, and of the frame check sequence.
@@ -87,7 +88,7 @@ pub(super) fn length_max(frame_size_max: u16) -> usize {
 pub(super) fn tags(frame: &[u8]) -> usize {
     let is_tag = |number: &usize| {
         let before = number.wrapping_mul(TAG);
-        let protocol = be16(frame, before.wrapping_add(ADDRESSES));
+        let protocol = be16_at(frame, before.wrapping_add(ADDRESSES));
         protocol == Some(TPID_C) || protocol == Some(TPID_S)
     };
     let count = (0..TAGS_MAX).take_while(is_tag).count();
@@ -204,10 +205,6 @@ pub(super) fn pack(slot: &mut [u8], length: usize) -> Option<&mut [u8]> {
 
 fn array<const N: usize>(octets: &[u8], at: usize) -> Option<[u8; N]> {
     octets.get(at..)?.first_chunk().copied()
-}
-
-fn be16(octets: &[u8], at: usize) -> Option<u16> {
-    array(octets, at).map(u16::from_be_bytes)
 }
 
 #[cfg(test)]

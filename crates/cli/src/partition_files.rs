@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Files about partitions that options name.
+//! Reads the files of partitions that options name: requests and plans.
 
 use std::fmt::Display;
 use std::fs;
