@@ -101,7 +101,13 @@ pub(super) fn udp(macs: Macs, from: (&str, u16), to: (&str, u16), ttl: u8) -> Ve
 }
 
 /// Returns a segment: a SYN, or an acknowledgement of one.
-fn tcp(macs: Macs, from: (&str, u16), to: (&str, u16), ttl: u8, is_answer: bool) -> Vec<u8> {
+pub(super) fn tcp(
+    macs: Macs,
+    from: (&str, u16),
+    to: (&str, u16),
+    ttl: u8,
+    is_answer: bool,
+) -> Vec<u8> {
     let builder = PacketBuilder::ethernet2(macs.0, macs.1)
         .ipv4(bytes(from.0), bytes(to.0), ttl)
         .tcp(from.1, to.1, 7, 1000)

@@ -136,7 +136,8 @@ impl Engine {
         self.plan.nat_log.as_ref()?;
         let kinds = self.plan.nat_log_events.kinds();
         nat.allow_events(kinds);
-        let space = match kinds.mappings {
+        let has_many = kinds.mappings || self.plan.nat_log_events.has_sessions();
+        let space = match has_many {
             true => EVENTS_OF_MAPPINGS,
             false => EVENTS,
         };

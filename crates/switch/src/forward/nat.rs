@@ -313,9 +313,13 @@ impl NatBinding {
     /// Returns true if a packet leaves without translation because of its destination.
     #[inline(always)]
     fn excludes(&self, packet: &[u8]) -> bool {
-        let mut excluded = self.excluded.iter();
         let to = ipv4_address_at(packet, IPV4_DESTINATION_AT);
-        excluded.any(|(address, mask)| to.is_some_and(|to| to & mask == *address))
+        !self.excluded.is_empty() && to.is_some_and(|to| self.excludes_address(to))
+    }
+
+    fn excludes_address(&self, to: u32) -> bool {
+        let mut excluded = self.excluded.iter();
+        excluded.any(|(address, mask)| to & mask == *address)
     }
 
     /// Returns true for a source of the router itself.
@@ -734,7 +738,7 @@ impl NatStage {
         (outcome == NatOutcome::Translated).then_some(&*space)
     }
 
-    /// Returns the external endpoint of an inside one for packets to a remote endpoint.
+    /// Returns the external endpoint of an inside one for packets to a remote endpoint, unless they leave without translation.
     pub(super) fn external_of(
         &self,
         protocol: u8,
@@ -744,13 +748,14 @@ impl NatStage {
         let (internal, remote) = match (internal, remote) {
             (SocketAddr::V4(internal), SocketAddr::V4(remote)) => (internal, remote),
             (SocketAddr::V4(_), SocketAddr::V6(_)) => return None,
-            (SocketAddr::V6(internal), _) => {
-                return self.external_of_ipv6(protocol, *internal.ip(), internal.port());
+            (SocketAddr::V6(internal), remote) => {
+                return self.external_of_ipv6(protocol, internal, remote.ip());
             }
         };
         let protocol = NatProtocol::of_number(protocol)?;
-        let of_ipv4 = self.instances.iter();
-        let of_ipv4 = of_ipv4.filter(|one| one.place.nat66.is_none());
+        let of_ipv4 = self.instances.iter().filter(|one| {
+            one.place.nat66.is_none() && !one.place.excludes_address(remote.ip().to_bits())
+        });
         let mut tables = of_ipv4.filter_map(|one| one.tables.as_ref());
         let external =
             tables.find_map(|tables| tables.nat.external_of(protocol, internal, remote))?;

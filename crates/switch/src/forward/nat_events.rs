@@ -3,6 +3,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+use quietwire_tables::connections::SessionEvent;
 use quietwire_tables::nat::NatEvent;
 use quietwire_tables::nat64::Nat64;
 use quietwire_tables::nat66::Nat66;
@@ -16,6 +17,8 @@ pub(crate) type StampedEvent = (u64, LogEvent);
 pub(crate) enum LogEvent {
     /// Of NAT, and the IPv6 addresses in it.
     Nat(NatEvent, Ipv6Ends),
+    /// A connection with its external endpoints.
+    Session(SessionEvent),
     /// This number of events did not reach the log.
     Lost(u64),
 }
@@ -76,8 +79,20 @@ impl EventSink {
             return;
         }
         if self.ring.push((now, LogEvent::Nat(event, ends))).is_err() {
-            self.lost = self.lost.saturating_add(1);
+            self.add_loss(1);
         }
+    }
+
+    /// Passes a session on. Without space, it is counted as lost.
+    pub(super) fn push_session(&mut self, now: u64, event: SessionEvent) {
+        if self.ring.push((now, LogEvent::Session(event))).is_err() {
+            self.add_loss(1);
+        }
+    }
+
+    /// Counts events as lost.
+    pub(super) const fn add_loss(&mut self, count: u64) {
+        self.lost = self.lost.saturating_add(count);
     }
 
     /// Passes the number of lost events on, if it has grown and the ring has space. `of_tables` is the number of those that the tables lost.

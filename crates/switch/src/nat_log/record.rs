@@ -3,6 +3,7 @@
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV4};
 
+use quietwire_tables::connections::{Endpoint, SessionEvent};
 use quietwire_tables::nat::{NatEvent, NatLimit, NatProtocol};
 
 use crate::forward::{Ipv6Ends, LogEvent};
@@ -40,6 +41,19 @@ pub(super) enum RecordKind {
         protocol: NatProtocol,
         internal: SocketAddr,
         external: SocketAddr,
+    },
+    /// A connection.
+    Session {
+        is_created: bool,
+        /// True if the remote host sent the first packet.
+        is_inbound: bool,
+        protocol: NatProtocol,
+        internal: SocketAddr,
+        external: SocketAddr,
+        /// Endpoint that the inside host addresses.
+        remote: SocketAddr,
+        /// The same behind the translation of another inside host.
+        remote_inside: SocketAddr,
     },
     Limit {
         limit: NatLimit,
@@ -86,6 +100,44 @@ fn kind_of(event: NatEvent, ends: Ipv6Ends) -> RecordKind {
     }
 }
 
+/// Returns the record of a connection. The remote endpoint of an echo has the port 0.
+fn session_of(event: SessionEvent) -> RecordKind {
+    let SessionEvent {
+        is_created,
+        protocol,
+        source,
+        destination,
+        external: [of_source, of_destination],
+    } = event;
+    // NAT translates no other protocol: this is ICMPv6.
+    let protocol = NatProtocol::of_number(protocol).unwrap_or(NatProtocol::Icmp);
+    let socket = |end: Endpoint| SocketAddr::new(end.address, end.port);
+    let remote_of = |end: Endpoint| match protocol {
+        NatProtocol::Icmp => SocketAddr::new(end.address, 0),
+        NatProtocol::Tcp | NatProtocol::Udp => socket(end),
+    };
+    let is_inbound = of_source.is_none();
+    let (internal, external, remote, remote_inside) = match of_source {
+        Some(external) => {
+            let remote = of_destination.unwrap_or(destination);
+            (source, external, remote, destination)
+        }
+        None => {
+            let external = of_destination.unwrap_or(destination);
+            (destination, external, source, source)
+        }
+    };
+    RecordKind::Session {
+        is_created,
+        is_inbound,
+        protocol,
+        internal: socket(internal),
+        external: socket(external),
+        remote: remote_of(remote),
+        remote_inside: remote_of(remote_inside),
+    }
+}
+
 impl<'a> Record<'a> {
     /// Creates the record of an event of an instance, of which `total` events were lost.
     pub(super) fn new(
@@ -96,6 +148,7 @@ impl<'a> Record<'a> {
     ) -> Self {
         let kind = match event {
             LogEvent::Nat(event, ends) => kind_of(event, ends),
+            LogEvent::Session(event) => session_of(event),
             LogEvent::Lost(count) => RecordKind::Lost { count, total },
         };
         Self {
@@ -110,7 +163,10 @@ impl<'a> Record<'a> {
     pub(super) const fn weight(&self) -> u64 {
         match self.kind {
             RecordKind::Lost { count, .. } => count,
-            RecordKind::Block { .. } | RecordKind::Mapping { .. } | RecordKind::Limit { .. } => 1,
+            RecordKind::Block { .. }
+            | RecordKind::Mapping { .. }
+            | RecordKind::Session { .. }
+            | RecordKind::Limit { .. } => 1,
         }
     }
 }
