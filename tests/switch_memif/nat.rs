@@ -749,3 +749,56 @@ fn two_threads_share_connections_mappings_and_balanced_connections() {
     let flushed = output(&mut command(&bench, &flush));
     assert_eq!(flushed.trim(), "12");
 }
+
+/// RFC 7422: each thread has a part of the block of each host.
+#[test]
+fn computed_ports_lead_to_their_hosts_on_two_threads() {
+    let hosts: Vec<String> = (10..16).map(|host| format!("10.0.0.{host}")).collect();
+    let mut keys = "ports = \"2000-4047\"\nblock-size = 64\nblock-allocation = \"deterministic\"\n\
+        sources = [\"10.0.0.0/27\"]\n"
+        .to_owned();
+    for address in &hosts {
+        keys += &format!(
+            "\n[[neighbour]]\ninterface = \"inside\"\naddress = \"{address}\"\nmac = \"02:00:00:00:00:01\"\n"
+        );
+    }
+    let (bench, mut a, mut b) = start_with(&TWO_THREADS, &keys);
+    let mut externals = Vec::new();
+    for host in &hosts {
+        let question = udp(TO_A, (host, 4000), (REMOTE, 53), 64);
+        let external = source_port(&pass(&mut a, &mut b, question));
+        let answer = udp(TO_B, (REMOTE, 53), (OWN, external), 64);
+        let expected = udp(FROM_A, (REMOTE, 53), (host, 4000), 63);
+        assert_eq!(pass(&mut b, &mut a, answer), expected);
+        externals.push(external);
+    }
+    // Each host reaches those of both threads, from ports of its own block.
+    let mut ports = BTreeSet::new();
+    for (host, external) in hosts.iter().zip(&externals) {
+        for (target, of_target) in hosts.iter().zip(&externals) {
+            if target == host {
+                continue;
+            }
+            a.send(&[udp(TO_A, (host, 4000), (OWN, *of_target), 64)]);
+            let received = a.receive(1).remove(0);
+            let port = source_port(&received);
+            assert_eq!(received, udp(FROM_A, (OWN, port), (target, 4000), 63));
+            assert_eq!((port - 2000) / 64, (external - 2000) / 64);
+            a.send(&[udp(TO_A, (target, 4000), (OWN, port), 64)]);
+            let back = a.receive(1).remove(0);
+            assert_eq!(back, udp(FROM_A, (OWN, *of_target), (host, 4000), 63));
+            ports.insert(port);
+        }
+        for port in ports
+            .iter()
+            .filter(|port| (*port - 2000) / 64 == (external - 2000) / 64)
+        {
+            let query = format!("{OWN}:{port}");
+            let shown = output(&mut command(&bench, &["mappings", "block", &query]));
+            assert!(shown.contains(host.as_str()), "{shown}");
+        }
+    }
+    assert_eq!(ports.len(), 2 * hosts.len());
+    let nats: Vec<NatReport> = bench.show("nat");
+    assert_eq!(nats[0].mappings, ports.len() as u64);
+}

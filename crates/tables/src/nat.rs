@@ -76,6 +76,7 @@ mod tests;
 mod translator;
 
 pub use behaviour::MappingBehaviour;
+pub(crate) use deterministic::Deterministic;
 pub use event::{BlockEvent, EventKinds, LimitEvent, MappingEvent, NatEvent, NatLimit};
 pub use filtering::FilteringBehaviour;
 pub use mapping::MappingInfo;

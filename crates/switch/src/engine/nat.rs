@@ -162,7 +162,10 @@ impl Engine {
             let forwards = std::mem::take(&mut settings.forwards);
             if let Some(share) = share {
                 settings.mappings_max = share.part(settings.mappings_max);
-                settings.hosts_max = share.part(settings.hosts_max);
+                // Each CPU has a part of each computed block.
+                if settings.pool.deterministic.is_empty() {
+                    settings.hosts_max = share.part(settings.hosts_max);
+                }
             }
             let nat64 = setting.nat64.as_ref();
             let interface = self.interface_number(&setting.interface)?;
