@@ -50,7 +50,7 @@ pub(crate) struct NatIdentity {
 }
 
 impl NatIdentity {
-    /// Returns true if this instance is the other one with further external IPv4 addresses behind its own, so that its tables can grow.
+    /// Returns true if this instance is the other one with further external addresses behind its own, so that its tables can grow.
     pub(crate) fn extends(&self, other: &Self) -> bool {
         let Self {
             name,
@@ -59,11 +59,15 @@ impl NatIdentity {
             nat66,
             share,
         } = self;
+        let extends_nat66 = match (nat66, &other.nat66) {
+            (None, None) => true,
+            (Some(one), Some(other)) => one.extends(other),
+            (None, Some(_)) | (Some(_), None) => false,
+        };
         settings.extends(&other.settings)
+            && extends_nat66
             && *name == other.name
             && *nat64 == other.nat64
-            && nat66.is_none()
-            && other.nat66.is_none()
             && *share == other.share
     }
 }
@@ -507,7 +511,7 @@ impl NatStage {
             }
             if let (Some(growth), Some(tables)) = (&mut instance.growth, &mut instance.tables) {
                 // The control thread made it for these tables.
-                tables.nat.grow(growth);
+                tables.grow(growth, identity.nat66.as_ref());
             }
         }
         self.begin();

@@ -4,7 +4,8 @@
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 
 use quietwire_packet::{ETHERNET_HEADER_LENGTH, IPV6_HEADER_LENGTH, IpProtocol, VLAN_TAG_LENGTH};
-use quietwire_tables::nat::{NatDrop, NatOutcome, NatProtocol};
+use quietwire_tables::nat::{NatDrop, NatOutcome, NatProtocol, PoolGrowth};
+use quietwire_tables::nat66::Nat66Settings;
 
 use super::nat::{
     Nat66Place, NatBinding, NatCopy, NatInstance, NatStage, NatTables, received, sent,
@@ -93,6 +94,16 @@ impl NatInstance {
             nat64.is_some_and(|nat64| nat64.concerns(destination))
                 || nat66.is_some_and(|nat66| nat66.is_external(destination))
         })
+    }
+}
+
+impl NatTables {
+    /// Adds external addresses behind those of the tables. With NAT66, the growth has the numbers of those in the settings. Allocates nothing.
+    pub(super) fn grow(&mut self, growth: &mut PoolGrowth, nat66: Option<&Nat66Settings>) {
+        let has_grown = self.nat.grow(growth);
+        if let (true, Some(tables), Some(settings)) = (has_grown, &mut self.nat66, nat66) {
+            tables.grow(&settings.externals);
+        }
     }
 }
 
