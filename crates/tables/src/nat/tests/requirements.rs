@@ -231,6 +231,33 @@ fn an_answered_connection_stays_for_two_hours_and_a_closed_one_for_minutes() {
     assert_eq!(left(&nat), Some(240));
 }
 
+/// RFC 7857, sections 2.2 and 7.1: a host that answers segments from outside by resets or errors does not keep a mapping alive.
+#[test]
+fn resets_and_errors_of_a_host_do_not_extend_a_mapping() {
+    let mut nat = Nat::new(&settings()).unwrap();
+    let send = |nat: &mut Nat, flags, now| {
+        let octets = packet(socket(HOST), socket(OTHER), segment(flags));
+        ends(&outbound(nat, &octets, now).unwrap()).0
+    };
+    let left = |nat: &Nat| nat.list(0, 10_000).0[0].expires_in_s;
+    let external = send(&mut nat, SYN, 0);
+    let answer = packet(socket(OTHER), external, segment(SYN | ACK));
+    inbound(&mut nat, &answer, 0).unwrap();
+    send(&mut nat, ACK, 0);
+    assert_eq!(left(&nat), Some(7440));
+    send(&mut nat, RST, 10);
+    assert_eq!(left(&nat), Some(240));
+    send(&mut nat, RST | ACK, 100);
+    assert_eq!(left(&nat), Some(150));
+    let received = inbound(&mut nat, &answer, 120).unwrap();
+    let error = error_about(&received, "10.0.0.1", ends(&received).0);
+    outbound(&mut nat, &error, 150).unwrap();
+    assert_eq!(left(&nat), Some(100));
+    // Other segments do.
+    send(&mut nat, ACK, 150);
+    assert_eq!(left(&nat), Some(7440));
+}
+
 /// RFC 5382, REQ-9; RFC 5508, REQ-4: errors from the outside reach the host as about its own packet, octet by octet.
 #[test]
 fn errors_contain_the_original_packet() {
