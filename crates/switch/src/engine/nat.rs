@@ -143,8 +143,9 @@ impl Engine {
         };
         let (sender, receiver) = RingBuffer::new(space);
         self.nat_log.add(name, receiver);
-        let has_blocks = self.plan.nat_log_events.has_blocks();
-        Some(EventSink::new(sender, has_blocks))
+        let events = &self.plan.nat_log_events;
+        let kinds = (events.has_blocks(), events.has_bindings());
+        Some(EventSink::new(sender, kinds))
     }
 
     pub(super) fn outside_of(&self, setting: &NatSetting) -> Option<&InterfacePlan> {

@@ -615,4 +615,36 @@ mod tests {
         assert!(octets.len() <= MESSAGE_MAX, "{}", octets.len());
         assert_eq!(read(octets)[0][14].1.len(), SESSION_NAME_MAX);
     }
+
+    #[test]
+    fn external_addresses_of_hosts_have_the_events_of_the_rfc() {
+        let (host, external): ([u8; 4], [u8; 4]) = ([10, 0, 0, 5], [198, 51, 100, 1]);
+        for (is_created, event) in [(true, 14), (false, 15)] {
+            let found = |host: IpAddr, external: IpAddr| {
+                let (template, fields) = message_of(RecordKind::Binding {
+                    is_created,
+                    host,
+                    external,
+                });
+                assert_eq!(fields[1], (230, vec![event]));
+                assert_eq!(fields[4], (284, b"internet".to_vec()));
+                (template, fields[2].clone(), fields[3].clone())
+            };
+            let of_host = (27, CLIENT.to_vec());
+            let of_external = (225, external.to_vec());
+            assert_eq!(
+                found(host.into(), external.into()),
+                (272, (8, host.to_vec()), of_external.clone())
+            );
+            assert_eq!(
+                found(CLIENT.into(), external.into()),
+                (273, of_host.clone(), of_external)
+            );
+            let of_external = (281, OUTSIDE.to_vec());
+            assert_eq!(
+                found(CLIENT.into(), OUTSIDE.into()),
+                (274, of_host, of_external)
+            );
+        }
+    }
 }

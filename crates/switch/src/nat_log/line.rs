@@ -66,6 +66,16 @@ impl<'a> Line<'a> {
                 last_port: Some(ports.1),
                 ..line
             },
+            RecordKind::Binding {
+                is_created,
+                host,
+                external,
+            } => Self {
+                event: if is_created { "bound" } else { "unbound" },
+                host: Some(host),
+                address: Some(external),
+                ..line
+            },
             RecordKind::Mapping {
                 is_created,
                 protocol,

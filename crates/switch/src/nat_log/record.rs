@@ -4,7 +4,7 @@
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV4};
 
 use quietwire_tables::connections::{Endpoint, SessionEvent};
-use quietwire_tables::nat::{NatEvent, NatLimit, NatProtocol};
+use quietwire_tables::nat::{BlockEvent, NatEvent, NatLimit, NatProtocol};
 
 use crate::forward::{Ipv6Ends, LogEvent};
 
@@ -35,6 +35,12 @@ pub(super) enum RecordKind {
         host: IpAddr,
         external: IpAddr,
         ports: (u16, u16),
+    },
+    /// External address of a host.
+    Binding {
+        is_created: bool,
+        host: IpAddr,
+        external: IpAddr,
     },
     Mapping {
         is_created: bool,
@@ -100,6 +106,15 @@ fn kind_of(event: NatEvent, ends: Ipv6Ends) -> RecordKind {
     }
 }
 
+/// Returns the record of an external address of a host.
+fn binding_of(event: BlockEvent, ends: Ipv6Ends) -> RecordKind {
+    RecordKind::Binding {
+        is_created: event.is_assigned,
+        host: ends.host.map_or(IpAddr::V4(event.host), IpAddr::V6),
+        external: ends.external.map_or(IpAddr::V4(event.external), IpAddr::V6),
+    }
+}
+
 /// Returns the record of a connection. The remote endpoint of an echo has the port 0.
 fn session_of(event: SessionEvent) -> RecordKind {
     let SessionEvent {
@@ -148,6 +163,7 @@ impl<'a> Record<'a> {
     ) -> Self {
         let kind = match event {
             LogEvent::Nat(event, ends) => kind_of(event, ends),
+            LogEvent::Binding(event, ends) => binding_of(event, ends),
             LogEvent::Session(event) => session_of(event),
             LogEvent::Lost(count) => RecordKind::Lost { count, total },
         };
@@ -164,6 +180,7 @@ impl<'a> Record<'a> {
         match self.kind {
             RecordKind::Lost { count, .. } => count,
             RecordKind::Block { .. }
+            | RecordKind::Binding { .. }
             | RecordKind::Mapping { .. }
             | RecordKind::Session { .. }
             | RecordKind::Limit { .. } => 1,

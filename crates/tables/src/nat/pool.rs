@@ -706,6 +706,7 @@ impl Pool {
         let (first_port, last_port) = self.ports_of(block);
         BlockEvent {
             is_assigned,
+            is_first_or_last: host.count == 1,
             host: Ipv4Addr::from_bits(host.address),
             external: Ipv4Addr::from_bits(external.map_or(0, |one| one.address)),
             first_port,

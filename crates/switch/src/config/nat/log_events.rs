@@ -12,6 +12,8 @@ use crate::error::SwitchError;
 pub enum NatLogEvent {
     /// Port blocks that hosts get and return.
     Blocks,
+    /// External addresses that hosts get with their first port block, and return with their last one.
+    Bindings,
     /// Mappings that begin and end.
     Mappings,
     /// Packets without mapping because of a limit.
@@ -42,6 +44,11 @@ impl NatLogEvents {
         self.0.contains(&NatLogEvent::Blocks)
     }
 
+    /// Returns true if the log has events of the external addresses of hosts.
+    pub(crate) fn has_bindings(&self) -> bool {
+        self.0.contains(&NatLogEvent::Bindings)
+    }
+
     /// Returns true if the log has events of connections.
     pub(crate) fn has_sessions(&self) -> bool {
         self.0.contains(&NatLogEvent::Sessions)
@@ -67,7 +74,7 @@ pub(in crate::config) fn check_log_events(
     let what = match events {
         Some(_) if !has_log => "there is no log (set nat-log too)",
         Some(events) if events.0.is_empty() => {
-            "no events (use blocks, mappings, limits or sessions, or remove nat-log)"
+            "no events (use blocks, bindings, mappings, limits or sessions, or remove nat-log)"
         }
         Some(events) if events.has_sessions() && !has_tracking => {
             "sessions are tracked connections (add a section [connections], or remove sessions)"
@@ -130,6 +137,9 @@ mod tests {
             let error = plan(text).unwrap_err();
             assert!(error.contains(cure), "{error}");
         }
+        let bindings = plan(&format!("{log}nat-log-events = [\"bindings\"]\n")).unwrap();
+        let bindings = bindings.nat_log_events;
+        assert!(bindings.has_bindings() && !bindings.has_blocks() && !bindings.has_sessions());
         let sessions = format!("{log}nat-log-events = [\"sessions\"]\n[connections]\n");
         let sessions = plan(&sessions).unwrap().nat_log_events;
         assert!(sessions.has_sessions() && !sessions.has_blocks());

@@ -61,6 +61,8 @@ const NAT64_BIB: (u8, u8) = (10, 11);
 const BLOCK: (u8, u8) = (16, 17);
 /// Values of natEvent for the begin and the end of a session of NAT44 (RFC 8158, section 4.3).
 const NAT44_SESSION: (u8, u8) = (4, 5);
+/// Those of address bindings.
+const BINDING: (u8, u8) = (14, 15);
 const ADDRESSES_EXHAUSTED: u8 = 3;
 const PORTS_EXHAUSTED: u8 = 12;
 const QUOTA_EXCEEDED: u8 = 13;
@@ -196,6 +198,10 @@ const SESSION_NAT66: Template = template(
         NAME,
     ],
 );
+/// External addresses of IPv4 hosts and of IPv6 hosts (NAT64, NAT66).
+const BINDING_NAT44: Template = template(272, &[TIME, EVENT, HOST, EXTERNAL, NAME]);
+const BINDING_NAT64: Template = template(273, &[TIME, EVENT, HOST_IPV6, EXTERNAL, NAME]);
+const BINDING_NAT66: Template = template(274, &[TIME, EVENT, HOST_IPV6, EXTERNAL_IPV6, NAME]);
 /// Exhausted addresses, exhausted ports of an IPv4 address and of an IPv6 address.
 const NO_ADDRESSES: Template = template(262, &[TIME, EVENT, NAME]);
 const NO_PORTS: Template = template(263, &[TIME, EVENT, EXTERNAL, PROTOCOL, NAME]);
@@ -259,6 +265,17 @@ impl Encoded {
                 self.put(ports.0.to_be_bytes());
                 self.put(ports.1.to_be_bytes());
                 of_addresses(host, external, [BLOCK_NAT44, BLOCK_NAT64, BLOCK_NAT66])
+            }
+            RecordKind::Binding {
+                is_created,
+                host,
+                external,
+            } => {
+                self.put([if is_created { BINDING.0 } else { BINDING.1 }]);
+                self.put_address(host);
+                self.put_address(external);
+                let templates = [BINDING_NAT44, BINDING_NAT64, BINDING_NAT66];
+                of_addresses(host, external, templates)
             }
             RecordKind::Mapping { .. } => self.encode_mapping(record),
             RecordKind::Session { .. } => self.encode_session(record),

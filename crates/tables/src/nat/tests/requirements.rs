@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Requirements of RFC 4787 (UDP), RFC 5382 (TCP) and RFC 5508 (ICMP), one by one.
 
+use std::collections::BTreeSet;
+
 use super::*;
 
 const REMOTE: &str = "192.0.2.1:53";
@@ -87,6 +89,13 @@ fn exhausted_ports_are_reported_and_mappings_stay() {
     let (assigned, returned): (Vec<BlockEvent>, Vec<BlockEvent>) =
         blocks(&mut nat).partition(|event| event.is_assigned);
     assert_eq!((assigned.len(), returned.len()), (4, 4));
+    // Two hosts have got an external address, and have none at the end.
+    for events in [&assigned, &returned] {
+        let of_binding = events.iter().filter(|event| event.is_first_or_last);
+        let hosts: BTreeSet<Ipv4Addr> = of_binding.clone().map(|event| event.host).collect();
+        assert_eq!((of_binding.count(), hosts.len()), (2, 2));
+    }
+    assert!(assigned[0].is_first_or_last && returned[3].is_first_or_last);
     let octets = packet(socket("10.0.0.9:1"), socket(REMOTE), Content::Udp(1));
     assert!(outbound(&mut nat, &octets, 302).is_ok());
 }
