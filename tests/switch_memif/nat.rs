@@ -762,9 +762,10 @@ fn computed_ports_lead_to_their_hosts_on_two_threads() {
             "\n[[neighbour]]\ninterface = \"inside\"\naddress = \"{address}\"\nmac = \"02:00:00:00:00:01\"\n"
         );
     }
+    let hosts: Vec<&str> = hosts.iter().map(String::as_str).collect();
     let (bench, mut a, mut b) = start_with(&TWO_THREADS, &keys);
     let mut externals = Vec::new();
-    for host in &hosts {
+    for host in hosts.iter().copied() {
         let question = udp(TO_A, (host, 4000), (REMOTE, 53), 64);
         let external = source_port(&pass(&mut a, &mut b, question));
         let answer = udp(TO_B, (REMOTE, 53), (OWN, external), 64);
@@ -774,8 +775,8 @@ fn computed_ports_lead_to_their_hosts_on_two_threads() {
     }
     // Each host reaches those of both threads, from ports of its own block.
     let mut ports = BTreeSet::new();
-    for (host, external) in hosts.iter().zip(&externals) {
-        for (target, of_target) in hosts.iter().zip(&externals) {
+    for (host, external) in hosts.iter().copied().zip(&externals) {
+        for (target, of_target) in hosts.iter().copied().zip(&externals) {
             if target == host {
                 continue;
             }
@@ -794,8 +795,8 @@ fn computed_ports_lead_to_their_hosts_on_two_threads() {
             .filter(|port| (*port - 2000) / 64 == (external - 2000) / 64)
         {
             let query = format!("{OWN}:{port}");
-            let shown = output(&mut command(&bench, &["mappings", "block", &query]));
-            assert!(shown.contains(host.as_str()), "{shown}");
+            let shown = output(&mut command(&bench, &["mappings", "block", query.as_str()]));
+            assert!(shown.contains(host), "{shown}");
         }
     }
     assert_eq!(ports.len(), 2 * hosts.len());

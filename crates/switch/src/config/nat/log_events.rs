@@ -140,8 +140,10 @@ mod tests {
         let bindings = plan(&format!("{log}nat-log-events = [\"bindings\"]\n")).unwrap();
         let bindings = bindings.nat_log_events;
         assert!(bindings.has_bindings() && !bindings.has_blocks() && !bindings.has_sessions());
-        let sessions = format!("{log}nat-log-events = [\"sessions\"]\n[connections]\n");
-        let sessions = plan(&sessions).unwrap().nat_log_events;
+        let tracked = format!("{log}nat-log-events = [\"sessions\"]\n{FILE}[connections]\n");
+        let settings = Settings::parse(Path::new("switch.toml"), &tracked).unwrap();
+        let sessions = settings.plan(&"0-3".parse().unwrap()).unwrap();
+        let sessions = sessions.nat_log_events;
         assert!(sessions.has_sessions() && !sessions.has_blocks());
         assert_eq!(sessions.kinds(), EventKinds::default());
     }
