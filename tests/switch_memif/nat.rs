@@ -101,7 +101,13 @@ pub(super) fn udp(macs: Macs, from: (&str, u16), to: (&str, u16), ttl: u8) -> Ve
 }
 
 /// Returns a segment: a SYN, or an acknowledgement of one.
-fn tcp(macs: Macs, from: (&str, u16), to: (&str, u16), ttl: u8, is_answer: bool) -> Vec<u8> {
+pub(super) fn tcp(
+    macs: Macs,
+    from: (&str, u16),
+    to: (&str, u16),
+    ttl: u8,
+    is_answer: bool,
+) -> Vec<u8> {
     let builder = PacketBuilder::ethernet2(macs.0, macs.1)
         .ipv4(bytes(from.0), bytes(to.0), ttl)
         .tcp(from.1, to.1, 7, 1000)
@@ -742,4 +748,58 @@ fn two_threads_share_connections_mappings_and_balanced_connections() {
     let flush = ["connections", "flush", "--protocol", "udp"];
     let flushed = output(&mut command(&bench, &flush));
     assert_eq!(flushed.trim(), "12");
+}
+
+/// RFC 7422: each thread has a part of the block of each host.
+#[test]
+fn computed_ports_lead_to_their_hosts_on_two_threads() {
+    let hosts: Vec<String> = (10..16).map(|host| format!("10.0.0.{host}")).collect();
+    let mut keys = "ports = \"2000-4047\"\nblock-size = 64\nblock-allocation = \"deterministic\"\n\
+        sources = [\"10.0.0.0/27\"]\n"
+        .to_owned();
+    for address in &hosts {
+        keys += &format!(
+            "\n[[neighbour]]\ninterface = \"inside\"\naddress = \"{address}\"\nmac = \"02:00:00:00:00:01\"\n"
+        );
+    }
+    let hosts: Vec<&str> = hosts.iter().map(String::as_str).collect();
+    let (bench, mut a, mut b) = start_with(&TWO_THREADS, &keys);
+    let mut externals = Vec::new();
+    for host in hosts.iter().copied() {
+        let question = udp(TO_A, (host, 4000), (REMOTE, 53), 64);
+        let external = source_port(&pass(&mut a, &mut b, question));
+        let answer = udp(TO_B, (REMOTE, 53), (OWN, external), 64);
+        let expected = udp(FROM_A, (REMOTE, 53), (host, 4000), 63);
+        assert_eq!(pass(&mut b, &mut a, answer), expected);
+        externals.push(external);
+    }
+    // Each host reaches those of both threads, from ports of its own block.
+    let mut ports = BTreeSet::new();
+    for (host, external) in hosts.iter().copied().zip(&externals) {
+        for (target, of_target) in hosts.iter().copied().zip(&externals) {
+            if target == host {
+                continue;
+            }
+            a.send(&[udp(TO_A, (host, 4000), (OWN, *of_target), 64)]);
+            let received = a.receive(1).remove(0);
+            let port = source_port(&received);
+            assert_eq!(received, udp(FROM_A, (OWN, port), (target, 4000), 63));
+            assert_eq!((port - 2000) / 64, (external - 2000) / 64);
+            a.send(&[udp(TO_A, (target, 4000), (OWN, port), 64)]);
+            let back = a.receive(1).remove(0);
+            assert_eq!(back, udp(FROM_A, (OWN, *of_target), (host, 4000), 63));
+            ports.insert(port);
+        }
+        for port in ports
+            .iter()
+            .filter(|port| (*port - 2000) / 64 == (external - 2000) / 64)
+        {
+            let query = format!("{OWN}:{port}");
+            let shown = output(&mut command(&bench, &["mappings", "block", query.as_str()]));
+            assert!(shown.contains(host), "{shown}");
+        }
+    }
+    assert_eq!(ports.len(), 2 * hosts.len());
+    let nats: Vec<NatReport> = bench.show("nat");
+    assert_eq!(nats[0].mappings, ports.len() as u64);
 }

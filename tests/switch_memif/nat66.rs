@@ -8,7 +8,7 @@ use std::net::{Ipv6Addr, SocketAddr};
 use etherparse::PacketBuilder;
 use quietwire_switch::report::{ConnectionsReport, MappingsReport, NatReport};
 
-use crate::bench::{Bench, Peer, command, free_address, output, until};
+use crate::bench::{Bench, Peer, change, command, free_address, output, until};
 use crate::changes::TWO_THREADS;
 use crate::router::{HOST_A, HOST_B, ROUTER_A, ROUTER_B};
 
@@ -165,6 +165,45 @@ fn ipv6_hosts_share_an_address_and_publish_ports() {
         (has(HOST) && has(NEIGHBOUR)).then_some(())
     });
     assert!(bench.show::<String>("config").contains("[fd00:1::5]:5353"));
+}
+
+#[test]
+fn an_added_ipv6_address_has_ports_and_established_mappings_stay() {
+    const ADDED: &str = "2001:db8:e::1";
+    let bench = Bench::new(&["a", "b"], &[]);
+    let own = format!("addresses = [\"{OWN}\"]\n");
+    let small = format!("{own}ports = \"2000-2007\"\nblock-size = 8\n");
+    let config = CONFIG.replace("nat-log = \"NATLOG\"\n", "");
+    let file = bench.path("switch.toml");
+    fs::write(&file, config.replace(&own, &small)).unwrap();
+    let mut bench = bench.with(&["--config", file.to_str().unwrap()]);
+    bench.start_again();
+    let (mut a, mut b) = (bench.peer("a"), bench.peer("b"));
+    let from = |host| datagram(TO_A, (host, 4000), (REMOTE, 53), 64);
+    a.send(&[from(HOST)]);
+    let first = b.receive(1);
+    // The second host gets an ICMPv6 error: no port is left.
+    a.send(&[from(NEIGHBOUR)]);
+    let error = a.receive(1).remove(0);
+    assert_eq!((error[20], error[54]), (58, 1));
+    change(&bench, &["add", "nat-address", "ipv6", ADDED]);
+    a.send(&[from(NEIGHBOUR)]);
+    let second = b.receive(1).remove(0);
+    let port = source_port(&second);
+    assert_eq!(second, datagram(FROM_B, (ADDED, port), (REMOTE, 53), 63));
+    // The mapping from before.
+    a.send(&[from(HOST)]);
+    assert_eq!(b.receive(1), first);
+    for (host, outside, port) in [
+        (NEIGHBOUR, ADDED, port),
+        (HOST, OWN, source_port(&first[0])),
+    ] {
+        b.send(&[datagram(TO_B, (REMOTE, 53), (outside, port), 64)]);
+        let expected = datagram(FROM_A, (REMOTE, 53), (host, 4000), 63);
+        assert_eq!(a.receive(1), [expected]);
+    }
+    let nats: Vec<NatReport> = bench.show("nat");
+    assert_eq!((nats[0].addresses.len(), nats[0].mappings), (2, 2));
 }
 
 /// Inside hosts, so many that both threads have some.

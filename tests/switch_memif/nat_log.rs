@@ -10,7 +10,9 @@ use quietwire_switch::report::NatReport;
 use serde_json::Value;
 
 use crate::bench::{Bench, change, until};
-use crate::nat::{HOST, OWN, REMOTE, SERVER, TO_A, echo, pass, source_port, start_with_log, udp};
+use crate::nat::{
+    HOST, OWN, REMOTE, SERVER, TO_A, TO_B, echo, pass, source_port, start_with_log, tcp, udp,
+};
 
 /// Three blocks of eight ports, one for a host.
 const KEYS: &str = "
@@ -200,4 +202,126 @@ fn each_mapping_has_its_events_in_the_log_and_at_the_collector() {
     assert_eq!(collected(&collector), opened);
     let nats: Vec<NatReport> = bench.show("nat");
     assert_eq!((nats[0].created, nats[0].events_lost), (MAPPINGS as u64, 0));
+}
+
+/// An event of a session: whether it begins, the inside, the external and the remote endpoint, and whether the remote host began it.
+type Session = (bool, String, String, String, bool);
+
+/// Receives this number of sessions. Returns them in the order of their events.
+fn collected_sessions(collector: &UdpSocket, count: usize) -> Vec<Session> {
+    let (mut sessions, mut octets) = (Vec::new(), [0; 1500]);
+    while sessions.len() < count {
+        let length = collector.recv(&mut octets).unwrap();
+        sessions.extend(decoded(&octets[..length]).iter().map(|record| {
+            // natEvent of RFC 8158: NAT44 session create and delete. natOriginatingAddressRealm.
+            let is_created = match record[&230][..] {
+                [4] => true,
+                [5] => false,
+                ref event => panic!("{event:?}"),
+            };
+            assert!([1, 2].contains(&record[&229][0]), "{record:?}");
+            let ends = [(8, 7), (225, 227), (12, 11)];
+            let [inside, outside, remote] = ends.map(|(one, port)| endpoint(record, one, port));
+            (is_created, inside, outside, remote, record[&229] == [2])
+        }));
+    }
+    sessions
+}
+
+#[test]
+fn connections_have_events_with_their_remote_endpoints() {
+    let collector = UdpSocket::bind("127.0.0.1:0").unwrap();
+    collector
+        .set_read_timeout(Some(Duration::from_secs(30)))
+        .unwrap();
+    let of_log = format!(
+        "nat-log-collector = \"{}\"\nnat-log-events = [\"sessions\"]",
+        collector.local_addr().unwrap()
+    );
+    let keys = "[[nat.publish]]\nprotocol = \"tcp\"\nport = 443\nto = \"10.0.0.6:8443\"\n";
+    let (bench, mut a, mut b) = start_with_log(&[], &of_log, keys);
+    let mut expected = Vec::new();
+    let mut expect = |inside: String, outside: String, remote: String, is_inbound| {
+        expected.push((true, inside, outside, remote, is_inbound));
+    };
+    // Two sessions of one mapping, and answers, which have no event.
+    for remote in [53, 54] {
+        let sent = pass(
+            &mut a,
+            &mut b,
+            udp(TO_A, (HOST, 4000), (REMOTE, remote), 64),
+        );
+        let external = source_port(&sent);
+        pass(
+            &mut b,
+            &mut a,
+            udp(TO_B, (REMOTE, remote), (OWN, external), 64),
+        );
+        let outside = format!("{OWN}:{external}");
+        expect(
+            format!("{HOST}:4000"),
+            outside,
+            format!("{REMOTE}:{remote}"),
+            false,
+        );
+    }
+    let sent = pass(&mut a, &mut b, echo(TO_A, HOST, REMOTE, 64, 77, false));
+    let outside = format!("{OWN}:{}", u16::from_be_bytes([sent[38], sent[39]]));
+    expect(format!("{HOST}:77"), outside, format!("{REMOTE}:0"), false);
+    // A published port, from outside and from inside.
+    pass(
+        &mut b,
+        &mut a,
+        tcp(TO_B, (REMOTE, 900), (OWN, 443), 64, false),
+    );
+    let (server, published) = (format!("{SERVER}:8443"), format!("{OWN}:443"));
+    expect(
+        server.clone(),
+        published.clone(),
+        format!("{REMOTE}:900"),
+        true,
+    );
+    a.send(&[tcp(TO_A, (HOST, 901), (OWN, 443), 64, false)]);
+    let outside = format!("{OWN}:{}", source_port(&a.receive(1).remove(0)));
+    expect(format!("{HOST}:901"), outside, published, false);
+    // Traffic of the router itself has no session.
+    b.send(&[echo(TO_B, REMOTE, OWN, 64, 5, false)]);
+    b.receive(1);
+    let begun = collected_sessions(&collector, expected.len());
+    assert_eq!(begun, expected);
+    change(&bench, &["connections", "flush"]);
+    let ended: BTreeSet<Session> = collected_sessions(&collector, expected.len())
+        .into_iter()
+        .collect();
+    let deleted: BTreeSet<Session> = expected
+        .iter()
+        .cloned()
+        .map(|(_, inside, outside, remote, is_inbound)| {
+            (false, inside, outside, remote, is_inbound)
+        })
+        .collect();
+    assert_eq!(ended, deleted);
+    let lines = until("the log has all events", || {
+        let lines = lines(&bench);
+        (lines.len() >= 2 * expected.len()).then_some(lines)
+    });
+    assert_eq!(lines.len(), 2 * expected.len());
+    for (line, (_, inside, outside, remote, is_inbound)) in lines.iter().zip(&expected) {
+        assert_eq!(text(line, "event"), "session-created");
+        let ends = ["inside", "outside", "remote"].map(|key| text(line, key));
+        assert_eq!(ends, [inside.clone(), outside.clone(), remote.clone()]);
+        let direction = if *is_inbound { "inbound" } else { "outbound" };
+        assert_eq!(
+            (&line["direction"], &line["vrf"]),
+            (&direction.into(), &"main".into())
+        );
+    }
+    assert_eq!(text(&lines[4], "remote_inside"), server);
+    assert!(
+        lines[..4]
+            .iter()
+            .all(|line| line["remote_inside"].is_null())
+    );
+    let nats: Vec<NatReport> = bench.show("nat");
+    assert_eq!(nats[0].events_lost, 0);
 }

@@ -31,6 +31,7 @@ mod replicated;
 mod route;
 mod saved;
 mod segment;
+mod sessions;
 mod share;
 mod stage;
 mod steer;
@@ -231,6 +232,9 @@ fn turn(worker: &mut Worker, shared: &Shared) -> (u64, bool) {
     let released = worker.holds_frames() && release_held(worker, shared);
     let ordered = worker.holds_fragments() && release_fragments(worker, shared);
     let relayed = relay(worker, shared) || handed || released || ordered;
+    if let Some(connections) = worker.connections.as_deref_mut() {
+        connections.pass_sessions(worker.routing.nat.as_deref_mut());
+    }
     if relayed {
         worker.telemetry.lap(Step::Relay);
     } else if empty == worker.inputs.len() as u64 {

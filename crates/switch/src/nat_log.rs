@@ -278,6 +278,7 @@ impl NatLog {
 
 #[cfg(test)]
 mod tests {
+    use quietwire_tables::connections::{Endpoint, SessionEvent};
     use quietwire_tables::nat::{
         BlockEvent, LimitEvent, MappingEvent, NatEvent, NatLimit, NatProtocol,
     };
@@ -289,6 +290,7 @@ mod tests {
     fn block(is_assigned: bool) -> NatEvent {
         NatEvent::Block(BlockEvent {
             is_assigned,
+            is_first_or_last: true,
             host: [10, 0, 0, 5].into(),
             external: [198, 51, 100, 1].into(),
             first_port: 1024,
@@ -398,7 +400,27 @@ mod tests {
         for (event, ends) in sent {
             sender.push(stamped(event, ends)).unwrap();
         }
-        sender.push((cycles::now(), LogEvent::Lost(7))).unwrap();
+        let NatEvent::Block(block) = block(false) else {
+            unreachable!("a block");
+        };
+        let end = |address: &str, port| Endpoint {
+            address: address.parse().unwrap(),
+            port,
+        };
+        let session = SessionEvent {
+            is_created: false,
+            protocol: 1,
+            source: end("192.0.2.9", 7),
+            destination: end("10.0.0.5", 7),
+            external: [None, Some(end("198.51.100.1", 1030))],
+        };
+        for event in [
+            LogEvent::Binding(block, client),
+            LogEvent::Session(session),
+            LogEvent::Lost(7),
+        ] {
+            sender.push((cycles::now(), event)).unwrap();
+        }
         log.turn();
         let mut lines = lines_of(&path);
         for line in &mut lines {
@@ -412,6 +434,10 @@ mod tests {
             serde_json::json!({"event": "deleted", "vrf": "tenant", "protocol": "udp",
                 "inside": "[2001:db8:1::5]:4000", "outside": "198.51.100.1:1030"}),
             serde_json::json!({"event": "limit", "limit": "host-blocks", "host": "10.0.0.5", "maximum": 4096}),
+            serde_json::json!({"event": "unbound", "host": "2001:db8:1::5", "address": "198.51.100.1"}),
+            serde_json::json!({"event": "session-deleted", "vrf": "tenant", "protocol": "icmp",
+                "inside": "10.0.0.5:7", "outside": "198.51.100.1:1030", "remote": "192.0.2.9:0",
+                "direction": "inbound"}),
             serde_json::json!({"event": "lost", "count": 7}),
         ];
         assert_eq!(lines, expected);

@@ -20,6 +20,8 @@
 //! With [`Tracker::allow_labels`], a connection has a label of 128 bits beside its mark, in a table of its own: entries have the same size
 //! without labels.
 //!
+//! With [`Tracker::allow_sessions`], connections that NAT translates have events for a log: [`SessionEvent`].
+//!
 //! If the table or a zone is full, a new connection replaces the oldest embryonic one, or the oldest closed one; established connections stay.
 //! With [`Tracker::limit_half_open`], it also replaces the oldest embryonic one if there are as many as allowed (RFC 4987, section 3.4).
 
@@ -36,6 +38,7 @@ mod packet;
 #[cfg(any(test, feature = "reference"))]
 pub mod reference;
 mod saved;
+mod sessions;
 mod settings;
 mod sources;
 mod tcp;
@@ -51,8 +54,9 @@ pub use list::{ConnectionFilter, ConnectionInfo, Page};
 pub use names::{CtState, Direction, Eviction, Helper, InvalidReason, Refusal, State};
 pub use packet::{FlowKey, Packet};
 pub use saved::{ConnectionChange, SAVED_OCTETS, SAVED_VERSION, SavedConnection};
+pub use sessions::SessionEvent;
 pub use settings::{
     ENTRIES_MAX, ENTRY_OCTETS, Seconds, Settings, SettingsError, SourceLimits, TIMEOUT_MAX_S,
     Timeouts, ZONES_MAX,
 };
-pub use tracker::{Connection, Counters, RestoreError, Tracked, Tracker};
+pub use tracker::{Connection, Counters, RestoreError, Tracked, Tracker, WaitingSession};

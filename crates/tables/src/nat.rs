@@ -28,6 +28,7 @@
 //! | RFC 4787, REQ-4: parity of the port | preserved if the host has a port of that parity left |
 //! | RFC 4787, REQ-5; RFC 5382, REQ-5; RFC 5508, REQ-2: timeouts | [`NatTimeouts`] |
 //! | RFC 4787, REQ-6: outbound packets refresh | yes; inbound packets only for IPv6 clients (RFC 6146, section 3.5) |
+//! | RFC 7857, section 7.1: resets and ICMP errors of a host do not refresh | yes |
 //! | RFC 4787, REQ-9; RFC 5382, REQ-8; RFC 5508, REQ-7: hairpinning | yes, with external source addresses |
 //! | RFC 4787, REQ-12; RFC 5382, REQ-10; RFC 5508, REQ-6: errors end no mapping | yes; errors change nothing |
 //! | RFC 5382, REQ-2: all sequences of TCP, simultaneous open included | yes |
@@ -76,6 +77,7 @@ mod tests;
 mod translator;
 
 pub use behaviour::MappingBehaviour;
+pub(crate) use deterministic::Deterministic;
 pub use event::{BlockEvent, EventKinds, LimitEvent, MappingEvent, NatEvent, NatLimit};
 pub use filtering::FilteringBehaviour;
 pub use mapping::MappingInfo;

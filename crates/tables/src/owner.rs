@@ -5,7 +5,7 @@
 //! | packet | owner |
 //! |---|---|
 //! | to or from the endpoint of a load balancer | that of the client's address |
-//! | to an external port of NAT | that of the port block; of a forwarded port, that of the inside host |
+//! | to an external port of NAT | that of the port block; of a forwarded port, that of the inside host; of a computed block, that of the part |
 //! | to the external address of a one-to-one translation | that of the inside host; from inside, that of the sender |
 //! | between an inside host of NAT and another address | that of the inside host |
 //! | of an IPv6 client to an external port, by NAT64 | as to that port |
@@ -35,7 +35,9 @@ use quietwire_packet::{
 use crate::connections::SavedConnection;
 use crate::filter::after_tags;
 use crate::nat::packet::{ICMP_LENGTH, header};
-use crate::nat::{Forward, NatProtocol, NatSettings, SavedMapping, SavedMappingIpv6};
+use crate::nat::{
+    Deterministic, Forward, NatProtocol, NatSettings, SavedMapping, SavedMappingIpv6,
+};
 use crate::nat64::Prefix64;
 use crate::nat66::Nat66Settings;
 use crate::share::{owner_of_block, owner_of_client, owner_of_host, owner_of_pair};
@@ -76,6 +78,8 @@ struct Externals<A> {
     block_size: u16,
     /// Blocks of an address.
     blocks: usize,
+    /// Blocks that are computed from the addresses of inside hosts.
+    computed: Option<Deterministic>,
     /// External endpoints and inside hosts of static forwards, in ascending order.
     forwards: Vec<(ProtocolEndpoint<A>, A)>,
     /// External and inside addresses of one-to-one translations, in ascending order.
@@ -102,6 +106,7 @@ impl<A: Address> Externals<A> {
             first_port: pool.first_port,
             block_size: pool.block_size,
             blocks: pool.blocks(),
+            computed: Deterministic::new(pool),
             forwards,
             pairs,
         }
@@ -113,6 +118,21 @@ impl<A: Address> Externals<A> {
         let addresses = &self.addresses;
         let at = addresses.binary_search_by_key(&address, |one| one.0).ok()?;
         addresses.get(at).map(|one| one.1)
+    }
+
+    /// Returns the owner of the port at an offset behind the first port, in this block of an external address. `None` if the block is not
+    /// computed, or of no host.
+    #[inline]
+    fn owner_of_computed(
+        &self,
+        (external, block): (usize, usize),
+        offset: u16,
+        count: u16,
+    ) -> Option<u16> {
+        let computed = self.computed.as_ref()?;
+        let place = (u16::try_from(external).ok()?, u16::try_from(block).ok()?);
+        let within = offset.checked_rem(self.block_size)?;
+        computed.owner_of_port(place, within, count)
     }
 }
 
@@ -423,7 +443,8 @@ impl<A: Address> VersionOwners<A> {
         let block = usize::from(offset.checked_div(nat.block_size.max(1))?);
         let is_block = block < nat.blocks;
         let number = external.saturating_mul(nat.blocks).saturating_add(block);
-        is_block.then(|| owner_of_block(number, count))
+        let owner = nat.owner_of_computed((external, block), offset, count);
+        is_block.then(|| owner.unwrap_or_else(|| owner_of_block(number, count)))
     }
 
     #[inline]

@@ -32,6 +32,11 @@ impl Share {
         self.of == 1
     }
 
+    /// Returns the number of this CPU, and that of all CPUs.
+    pub(crate) const fn numbers(self) -> (u16, u16) {
+        (self.number, self.of)
+    }
+
     /// Returns this share of a number of entries, rounded up, at least 1.
     #[must_use]
     pub const fn part(self, total: u32) -> u32 {

@@ -299,7 +299,8 @@ impl Settings {
         let threads = cpus.forwarding.iter().count();
         layer3.check_tracking(self.connections.is_some())?;
         nat::check_collector(self.nat_log.is_some(), self.nat_log_collector)?;
-        nat::check_log_events(self.nat_log.is_some(), self.nat_log_events.as_ref())?;
+        let has_log = (self.nat_log.is_some(), self.connections.is_some());
+        nat::check_log_events(has_log, self.nat_log_events.as_ref())?;
         let nats = nat::check(self.nats.as_deref().unwrap_or_default(), &layer3, threads)?;
         let tracking = self.connections.as_ref();
         connections::check_replication(self.replication.as_ref(), tracking.is_some())?;

@@ -53,6 +53,10 @@ pub(super) fn connection_stage(
         let allowed = tracker.allow_labels();
         allowed.map_err(|error| wrong(&error.to_string()))?;
     }
+    if plan.nat_log_events.has_sessions() {
+        let allowed = tracker.allow_sessions();
+        allowed.map_err(|error| wrong(&error.to_string()))?;
+    }
     tracker.allow_helpers(&setting.helpers);
     if setting.replication.is_some() {
         tracker.allow_changes();

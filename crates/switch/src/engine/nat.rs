@@ -136,14 +136,16 @@ impl Engine {
         self.plan.nat_log.as_ref()?;
         let kinds = self.plan.nat_log_events.kinds();
         nat.allow_events(kinds);
-        let space = match kinds.mappings {
+        let has_many = kinds.mappings || self.plan.nat_log_events.has_sessions();
+        let space = match has_many {
             true => EVENTS_OF_MAPPINGS,
             false => EVENTS,
         };
         let (sender, receiver) = RingBuffer::new(space);
         self.nat_log.add(name, receiver);
-        let has_blocks = self.plan.nat_log_events.has_blocks();
-        Some(EventSink::new(sender, has_blocks))
+        let events = &self.plan.nat_log_events;
+        let kinds = (events.has_blocks(), events.has_bindings());
+        Some(EventSink::new(sender, kinds))
     }
 
     pub(super) fn outside_of(&self, setting: &NatSetting) -> Option<&InterfacePlan> {
@@ -161,7 +163,10 @@ impl Engine {
             let forwards = std::mem::take(&mut settings.forwards);
             if let Some(share) = share {
                 settings.mappings_max = share.part(settings.mappings_max);
-                settings.hosts_max = share.part(settings.hosts_max);
+                // Each CPU has a part of each computed block.
+                if settings.pool.deterministic.is_empty() {
+                    settings.hosts_max = share.part(settings.hosts_max);
+                }
             }
             let nat64 = setting.nat64.as_ref();
             let interface = self.interface_number(&setting.interface)?;

@@ -8,13 +8,13 @@ use std::net::SocketAddr;
 
 use quietwire_dpdk::{BURST_MAX, Burst};
 use quietwire_tables::connections::{
-    Connection, ConnectionFilter, ConnectionInfo, Counters, CtState, Endpoint, Packet, Tracked,
-    Tracker,
+    Connection, ConnectionFilter, ConnectionInfo, Counters, CtState, Packet, Tracked, Tracker,
 };
 use quietwire_tables::filter::{Continued, Dropped, NameFlows, PortRules, Verdict, Verdicts};
 
 use super::nat::{NatCopy, NatStage};
 use super::saved::Transfer;
+use super::sessions::{externals_of, pass_sessions};
 use super::translate::TranslatorsView;
 
 /// Steps of the timer wheel per burst.
@@ -235,6 +235,14 @@ impl ConnectionStage {
         })
     }
 
+    /// Passes sessions of NAT that have begun and ended on to the log.
+    #[inline(always)]
+    pub(super) fn pass_sessions(&mut self, nat: Option<&mut NatStage>) {
+        if self.tracker.has_session_work() {
+            pass_sessions(&mut self.tracker, nat);
+        }
+    }
+
     /// Executes a part of a request. Allocates nothing.
     pub(super) fn answer(
         &mut self,
@@ -276,16 +284,9 @@ impl ConnectionStage {
                 .list_into(&query.filter, from, limits, &mut query.list);
             let before = query.external.len();
             for info in query.list.iter().skip(before) {
-                let external = |internal: SocketAddr, remote: SocketAddr| {
-                    nat.and_then(|nat| nat.external_of(info.protocol, internal, remote))
-                };
-                let socket = |end: Endpoint| SocketAddr::new(end.address, end.port);
-                let (from, to) = (socket(info.source), socket(info.destination));
-                let destination = external(to, from);
-                // The source has addressed an inside host by its external endpoint.
-                let source = external(from, destination.unwrap_or(to));
+                let ends = (info.source, info.destination);
                 // It has as much space as the list.
-                query.external.push([source, destination]);
+                query.external.push(externals_of(nat, info.protocol, ends));
             }
         }
     }

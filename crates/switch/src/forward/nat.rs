@@ -50,7 +50,7 @@ pub(crate) struct NatIdentity {
 }
 
 impl NatIdentity {
-    /// Returns true if this instance is the other one with further external IPv4 addresses behind its own, so that its tables can grow.
+    /// Returns true if this instance is the other one with further external addresses behind its own, so that its tables can grow.
     pub(crate) fn extends(&self, other: &Self) -> bool {
         let Self {
             name,
@@ -59,11 +59,15 @@ impl NatIdentity {
             nat66,
             share,
         } = self;
+        let extends_nat66 = match (nat66, &other.nat66) {
+            (None, None) => true,
+            (Some(one), Some(other)) => one.extends(other),
+            (None, Some(_)) | (Some(_), None) => false,
+        };
         settings.extends(&other.settings)
+            && extends_nat66
             && *name == other.name
             && *nat64 == other.nat64
-            && nat66.is_none()
-            && other.nat66.is_none()
             && *share == other.share
     }
 }
@@ -313,9 +317,13 @@ impl NatBinding {
     /// Returns true if a packet leaves without translation because of its destination.
     #[inline(always)]
     fn excludes(&self, packet: &[u8]) -> bool {
-        let mut excluded = self.excluded.iter();
         let to = ipv4_address_at(packet, IPV4_DESTINATION_AT);
-        excluded.any(|(address, mask)| to.is_some_and(|to| to & mask == *address))
+        !self.excluded.is_empty() && to.is_some_and(|to| self.excludes_address(to))
+    }
+
+    fn excludes_address(&self, to: u32) -> bool {
+        let mut excluded = self.excluded.iter();
+        excluded.any(|(address, mask)| to & mask == *address)
     }
 
     /// Returns true for a source of the router itself.
@@ -503,7 +511,7 @@ impl NatStage {
             }
             if let (Some(growth), Some(tables)) = (&mut instance.growth, &mut instance.tables) {
                 // The control thread made it for these tables.
-                tables.nat.grow(growth);
+                tables.grow(growth, identity.nat66.as_ref());
             }
         }
         self.begin();
@@ -734,7 +742,7 @@ impl NatStage {
         (outcome == NatOutcome::Translated).then_some(&*space)
     }
 
-    /// Returns the external endpoint of an inside one for packets to a remote endpoint.
+    /// Returns the external endpoint of an inside one for packets to a remote endpoint, unless they leave without translation.
     pub(super) fn external_of(
         &self,
         protocol: u8,
@@ -744,13 +752,14 @@ impl NatStage {
         let (internal, remote) = match (internal, remote) {
             (SocketAddr::V4(internal), SocketAddr::V4(remote)) => (internal, remote),
             (SocketAddr::V4(_), SocketAddr::V6(_)) => return None,
-            (SocketAddr::V6(internal), _) => {
-                return self.external_of_ipv6(protocol, *internal.ip(), internal.port());
+            (SocketAddr::V6(internal), remote) => {
+                return self.external_of_ipv6(protocol, internal, remote.ip());
             }
         };
         let protocol = NatProtocol::of_number(protocol)?;
-        let of_ipv4 = self.instances.iter();
-        let of_ipv4 = of_ipv4.filter(|one| one.place.nat66.is_none());
+        let of_ipv4 = self.instances.iter().filter(|one| {
+            one.place.nat66.is_none() && !one.place.excludes_address(remote.ip().to_bits())
+        });
         let mut tables = of_ipv4.filter_map(|one| one.tables.as_ref());
         let external =
             tables.find_map(|tables| tables.nat.external_of(protocol, internal, remote))?;

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! NAT66 of a forwarding thread, around the router: destinations before the routing decision, sources behind it, as NAT44 does.
 
-use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 
 use quietwire_packet::{ETHERNET_HEADER_LENGTH, IPV6_HEADER_LENGTH, IpProtocol, VLAN_TAG_LENGTH};
-use quietwire_tables::nat::{NatDrop, NatOutcome, NatProtocol};
+use quietwire_tables::nat::{NatDrop, NatOutcome, NatProtocol, PoolGrowth};
+use quietwire_tables::nat66::Nat66Settings;
 
-use super::nat::{NatBinding, NatCopy, NatInstance, NatStage, NatTables, received, sent};
+use super::nat::{
+    Nat66Place, NatBinding, NatCopy, NatInstance, NatStage, NatTables, received, sent,
+};
 
 /// Offsets in an IPv6 header.
 pub(super) const NEXT_HEADER_AT: usize = 6;
@@ -91,6 +94,16 @@ impl NatInstance {
             nat64.is_some_and(|nat64| nat64.concerns(destination))
                 || nat66.is_some_and(|nat66| nat66.is_external(destination))
         })
+    }
+}
+
+impl NatTables {
+    /// Adds external addresses behind those of the tables. With NAT66, the growth has the numbers of those in the settings. Allocates nothing.
+    pub(super) fn grow(&mut self, growth: &mut PoolGrowth, nat66: Option<&Nat66Settings>) {
+        let has_grown = self.nat.grow(growth);
+        if let (true, Some(tables), Some(settings)) = (has_grown, &mut self.nat66, nat66) {
+            tables.grow(&settings.externals);
+        }
     }
 }
 
@@ -240,12 +253,12 @@ impl NatStage {
         (outcome == NatOutcome::Translated).then_some(&*space)
     }
 
-    /// Returns the external endpoint of an inside one.
+    /// Returns the external endpoint of an inside one for packets to a remote address, unless they leave without translation.
     pub(super) fn external_of_ipv6(
         &self,
         protocol: u8,
-        address: Ipv6Addr,
-        port: u16,
+        internal: SocketAddrV6,
+        remote: IpAddr,
     ) -> Option<SocketAddr> {
         let protocol = match IpProtocol(protocol) {
             IpProtocol::ICMPV6 => NatProtocol::Icmp,
@@ -253,8 +266,13 @@ impl NatStage {
             IpProtocol::UDP => NatProtocol::Udp,
             _ => return None,
         };
-        let internal = SocketAddrV6::new(address, port, 0, 0);
+        let internal = SocketAddrV6::new(*internal.ip(), internal.port(), 0, 0);
+        let is_excluded = |place: &Nat66Place| match remote {
+            IpAddr::V4(_) => false,
+            IpAddr::V6(remote) => place.excludes(remote.to_bits()),
+        };
         let external = self.instances.iter().find_map(|one| {
+            one.place.nat66.as_ref().filter(|one| !is_excluded(one))?;
             let tables = one.tables.as_ref()?;
             let nat66 = tables.nat66.as_ref()?;
             nat66.external_of(&tables.nat, protocol, internal)

@@ -26,6 +26,12 @@ struct Line<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     outside: Option<SocketAddr>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    remote: Option<SocketAddr>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    remote_inside: Option<SocketAddr>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    direction: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     host: Option<IpAddr>,
     #[serde(skip_serializing_if = "Option::is_none")]
     address: Option<IpAddr>,
@@ -60,6 +66,16 @@ impl<'a> Line<'a> {
                 last_port: Some(ports.1),
                 ..line
             },
+            RecordKind::Binding {
+                is_created,
+                host,
+                external,
+            } => Self {
+                event: if is_created { "bound" } else { "unbound" },
+                host: Some(host),
+                address: Some(external),
+                ..line
+            },
             RecordKind::Mapping {
                 is_created,
                 protocol,
@@ -71,6 +87,28 @@ impl<'a> Line<'a> {
                 protocol: Some(protocol.name()),
                 inside: Some(internal),
                 outside: Some(external),
+                ..line
+            },
+            RecordKind::Session {
+                is_created,
+                is_inbound,
+                protocol,
+                internal,
+                external,
+                remote,
+                remote_inside,
+            } => Self {
+                event: match is_created {
+                    true => "session-created",
+                    false => "session-deleted",
+                },
+                vrf: Some(&record.vrf.name),
+                protocol: Some(protocol.name()),
+                inside: Some(internal),
+                outside: Some(external),
+                remote: Some(remote),
+                remote_inside: (remote_inside != remote).then_some(remote_inside),
+                direction: Some(if is_inbound { "inbound" } else { "outbound" }),
                 ..line
             },
             RecordKind::Limit {

@@ -3,7 +3,8 @@
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV4};
 
-use quietwire_tables::nat::{NatEvent, NatLimit, NatProtocol};
+use quietwire_tables::connections::{Endpoint, SessionEvent};
+use quietwire_tables::nat::{BlockEvent, NatEvent, NatLimit, NatProtocol};
 
 use crate::forward::{Ipv6Ends, LogEvent};
 
@@ -35,11 +36,30 @@ pub(super) enum RecordKind {
         external: IpAddr,
         ports: (u16, u16),
     },
+    /// External address of a host.
+    Binding {
+        is_created: bool,
+        host: IpAddr,
+        external: IpAddr,
+    },
     Mapping {
         is_created: bool,
         protocol: NatProtocol,
         internal: SocketAddr,
         external: SocketAddr,
+    },
+    /// A connection.
+    Session {
+        is_created: bool,
+        /// True if the remote host sent the first packet.
+        is_inbound: bool,
+        protocol: NatProtocol,
+        internal: SocketAddr,
+        external: SocketAddr,
+        /// Endpoint that the inside host addresses.
+        remote: SocketAddr,
+        /// The same behind the translation of another inside host.
+        remote_inside: SocketAddr,
     },
     Limit {
         limit: NatLimit,
@@ -86,6 +106,53 @@ fn kind_of(event: NatEvent, ends: Ipv6Ends) -> RecordKind {
     }
 }
 
+/// Returns the record of an external address of a host.
+fn binding_of(event: BlockEvent, ends: Ipv6Ends) -> RecordKind {
+    RecordKind::Binding {
+        is_created: event.is_assigned,
+        host: ends.host.map_or(IpAddr::V4(event.host), IpAddr::V6),
+        external: ends.external.map_or(IpAddr::V4(event.external), IpAddr::V6),
+    }
+}
+
+/// Returns the record of a connection. The remote endpoint of an echo has the port 0.
+fn session_of(event: SessionEvent) -> RecordKind {
+    let SessionEvent {
+        is_created,
+        protocol,
+        source,
+        destination,
+        external: [of_source, of_destination],
+    } = event;
+    // NAT translates no other protocol: this is ICMPv6.
+    let protocol = NatProtocol::of_number(protocol).unwrap_or(NatProtocol::Icmp);
+    let socket = |end: Endpoint| SocketAddr::new(end.address, end.port);
+    let remote_of = |end: Endpoint| match protocol {
+        NatProtocol::Icmp => SocketAddr::new(end.address, 0),
+        NatProtocol::Tcp | NatProtocol::Udp => socket(end),
+    };
+    let is_inbound = of_source.is_none();
+    let (internal, external, remote, remote_inside) = match of_source {
+        Some(external) => {
+            let remote = of_destination.unwrap_or(destination);
+            (source, external, remote, destination)
+        }
+        None => {
+            let external = of_destination.unwrap_or(destination);
+            (destination, external, source, source)
+        }
+    };
+    RecordKind::Session {
+        is_created,
+        is_inbound,
+        protocol,
+        internal: socket(internal),
+        external: socket(external),
+        remote: remote_of(remote),
+        remote_inside: remote_of(remote_inside),
+    }
+}
+
 impl<'a> Record<'a> {
     /// Creates the record of an event of an instance, of which `total` events were lost.
     pub(super) fn new(
@@ -96,6 +163,8 @@ impl<'a> Record<'a> {
     ) -> Self {
         let kind = match event {
             LogEvent::Nat(event, ends) => kind_of(event, ends),
+            LogEvent::Binding(event, ends) => binding_of(event, ends),
+            LogEvent::Session(event) => session_of(event),
             LogEvent::Lost(count) => RecordKind::Lost { count, total },
         };
         Self {
@@ -110,7 +179,11 @@ impl<'a> Record<'a> {
     pub(super) const fn weight(&self) -> u64 {
         match self.kind {
             RecordKind::Lost { count, .. } => count,
-            RecordKind::Block { .. } | RecordKind::Mapping { .. } | RecordKind::Limit { .. } => 1,
+            RecordKind::Block { .. }
+            | RecordKind::Binding { .. }
+            | RecordKind::Mapping { .. }
+            | RecordKind::Session { .. }
+            | RecordKind::Limit { .. } => 1,
         }
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Entries of a tracker, and the lists that they are in.
 
-use super::key::Key;
+use super::key::{Endpoint, Key};
 use super::names::{CtState, Direction, State};
 use super::settings::{ENTRY_OCTETS, Seconds};
 use super::tcp::Side;
@@ -95,6 +95,15 @@ impl Entry {
             Direction::Original
         } else {
             Direction::Reply
+        }
+    }
+
+    /// Returns the endpoint that sent the first packet, and the other one.
+    pub(super) fn ends(&self) -> (Endpoint, Endpoint) {
+        let [lower, higher] = self.key.endpoints();
+        match self.direction(false) {
+            Direction::Original => (lower, higher),
+            Direction::Reply => (higher, lower),
         }
     }
 

@@ -6,7 +6,7 @@ use ipnet::IpNet;
 use super::ct_bits::{LabelBits, MarkBits};
 use super::entry::Entry;
 use super::key::Endpoint;
-use super::names::{Direction, State};
+use super::names::State;
 use super::settings::Seconds;
 use super::tracker::{Connection, Tracker};
 
@@ -76,11 +76,7 @@ impl ConnectionFilter {
 
 fn info(entry: &Entry, label: u128, now: Seconds) -> Option<ConnectionInfo> {
     let state = entry.state()?;
-    let [lower, higher] = entry.key.endpoints();
-    let (source, destination) = match entry.direction(false) {
-        Direction::Original => (lower, higher),
-        Direction::Reply => (higher, lower),
-    };
+    let (source, destination) = entry.ends();
     // An expired connection has ended, even if it is still in the table.
     let expires_in_s = entry.expires_at.checked_sub(now)?.checked_sub(1)?;
     Some(ConnectionInfo {

@@ -9,6 +9,7 @@ mod labels;
 mod packets;
 mod restore;
 mod sequences;
+mod sessions;
 mod sources;
 mod standby;
 mod tcp;

@@ -3,6 +3,7 @@
 
 mod labels;
 mod restore;
+mod sessions;
 mod standby;
 
 use quietwire_base::BURST_MAX;
@@ -15,6 +16,7 @@ use super::key::{Endpoint, Key, Secret};
 use super::names::{CtState, Direction, Helper, InvalidReason, Refusal, State};
 use super::noted::Noted;
 use super::packet::{Kind, Packet};
+use super::sessions::Sessions;
 use super::settings::{ENTRIES_MAX, Seconds, Settings, SettingsError, SourceLimits, Timeouts};
 use super::sources::{SourceId, Sources};
 use super::tcp::{self, Side, Step};
@@ -25,6 +27,7 @@ use crate::changes::ChangeRing;
 use crate::hash_index::Index;
 
 pub use restore::RestoreError;
+pub use sessions::WaitingSession;
 
 /// Handle of a connection. A handle of an ended connection is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -142,6 +145,8 @@ pub struct Tracker {
     labels: Option<Box<[u128]>>,
     /// Changes for a standby, if they are wanted.
     changes: Option<Box<ChangeRing<Noted>>>,
+    /// Sessions of NAT, if a log has them.
+    sessions: Option<Box<Sessions>>,
     now: Seconds,
     counters: Counters,
 }
@@ -170,6 +175,7 @@ impl Tracker {
             helpers: None,
             labels: None,
             changes: None,
+            sessions: None,
             now: 0,
             counters: Counters::default(),
         })
@@ -206,6 +212,7 @@ impl Tracker {
             self.labels
                 .as_ref()
                 .map_or(0, |labels| size_of_val(&labels[..])),
+            self.sessions.as_ref().map_or(0, |one| one.octets()),
         ];
         parts.into_iter().fold(0, usize::saturating_add)
     }
@@ -422,6 +429,7 @@ impl Tracker {
             self.zones.add(&mut self.entries, zone, to, index);
         }
         self.note_change(index);
+        self.note_session(index);
     }
 
     /// Finds the connection of the packet that an ICMP error is about. The error changes nothing (RFC 5927): it extends no timeout.
@@ -546,6 +554,7 @@ impl Tracker {
                 entry.set_expected();
             }
         }
+        self.note_session(index);
         Ok(Connection { index, generation })
     }
 
@@ -584,6 +593,7 @@ impl Tracker {
     /// Removes an entry.
     pub(super) fn remove(&mut self, index: u32) {
         self.note_end(index);
+        self.note_session_end(index);
         let Some(entry) = self.entries.get_mut(index as usize) else {
             return;
         };

@@ -15,6 +15,8 @@ const EVENTS_MAX: usize = 4096;
 pub struct BlockEvent {
     /// True if the host received the block; false if it returned it.
     pub is_assigned: bool,
+    /// True for the first block that the host receives, and for the last one that it returns: the external address of the host changes.
+    pub is_first_or_last: bool,
     /// Inside address of the host.
     pub host: Ipv4Addr,
     /// External address.

@@ -384,10 +384,19 @@ impl Pool {
         u32::try_from(self.hosts.len()).unwrap_or(u32::MAX)
     }
 
-    /// Returns the maximum number of ports of a host, for each protocol.
-    pub(super) fn ports_of_host_max(&self) -> u32 {
+    /// Returns the maximum number of ports of a host here, for each protocol.
+    pub(super) fn ports_of_host_max(&self, host: u32) -> u32 {
         let blocks = u32::try_from(self.blocks_per_host).unwrap_or(u32::MAX);
-        blocks.saturating_mul(u32::from(self.block_size))
+        blocks.saturating_mul(u32::from(self.part_of(host).1))
+    }
+
+    /// Returns the offset of the first port that a host can have here in each of its blocks, and the number of these ports.
+    #[inline]
+    fn part_of(&self, host: u32) -> (u16, u16) {
+        match &self.deterministic {
+            None => (0, self.block_size),
+            Some(deterministic) => deterministic.part_of(host, self.share),
+        }
     }
 
     /// Returns true if blocks are computed from the addresses of hosts.
@@ -563,14 +572,19 @@ impl Pool {
         self.block_at(port).map(|block| self.ports_of(block))
     }
 
-    /// Returns true if a host here can have a port: it is of a block of this share, and of its own block if blocks are computed.
+    /// Returns true if a host here can have a port: it is of a block of this share, or of the part of this share in the computed block of
+    /// the host.
     pub(super) fn can_have(&self, address: u32, external: u16, port: u16) -> bool {
         let block = self.block_at(port);
-        block.is_some_and(|block| {
-            let deterministic = self.deterministic.as_ref();
-            let is_own =
-                deterministic.is_none_or(|one| one.block_of(address) == Some((external, block)));
-            is_own && self.has_block(external, block)
+        block.is_some_and(|block| match &self.deterministic {
+            None => self.has_block(external, block),
+            Some(deterministic) => {
+                let (first, _) = self.ports_of(block);
+                let (skipped, count) = deterministic.part_of(address, self.share);
+                let offset = port.saturating_sub(first).checked_sub(skipped);
+                deterministic.block_of(address) == Some((external, block))
+                    && offset.is_some_and(|offset| offset < count)
+            }
         })
     }
 
@@ -692,6 +706,7 @@ impl Pool {
         let (first_port, last_port) = self.ports_of(block);
         BlockEvent {
             is_assigned,
+            is_first_or_last: host.count == 1,
             host: Ipv4Addr::from_bits(host.address),
             external: Ipv4Addr::from_bits(external.map_or(0, |one| one.address)),
             first_port,
@@ -712,7 +727,8 @@ impl Pool {
     )]
     fn take_of(&mut self, number: u32, protocol: NatProtocol, internal: u16) -> Option<Port> {
         let host = *self.hosts.get(number as usize)?;
-        let size = usize::from(self.block_size);
+        let (skipped, count) = self.part_of(host.address);
+        let size = usize::from(count);
         let start = self.draw(size);
         let blocks = host.blocks.get(..usize::from(host.count))?;
         let external = usize::from(host.external);
@@ -720,10 +736,10 @@ impl Pool {
             for block in blocks {
                 let at = usize::from(*block);
                 let place = self.externals.get(external)?;
-                if place.used.get(at)?[protocol as usize] >= self.block_size {
+                if place.used.get(at)?[protocol as usize] >= count {
                     continue;
                 }
-                let (first, _) = self.ports_of(*block);
+                let first = self.ports_of(*block).0 + skipped;
                 let free = (0..size)
                     .map(|step| first + ((start + step) % size) as u16)
                     .find(|port| {

@@ -168,6 +168,16 @@ pub enum NatSettingsError {
     /// More than one block for each host, though blocks are computed.
     #[error("{0} blocks per host are too many if blocks are computed (allowed: 1)")]
     DeterministicBlocks(u8),
+    /// Fewer ports of a computed block than forwarding CPUs.
+    #[error(
+        "{ports} ports of a computed block are too few for {cpus} forwarding CPUs, each of which has some (raise the block size)"
+    )]
+    DeterministicShares {
+        /// Ports of a block.
+        ports: u16,
+        /// Forwarding CPUs.
+        cpus: usize,
+    },
     /// Two prefixes of inside hosts with computed blocks overlap.
     #[error("inside prefixes {0} and {1} overlap, so hosts would have two blocks (remove one)")]
     DeterministicOverlap(Ipv4Net, Ipv4Net),
@@ -414,6 +424,13 @@ impl NatSettings {
         reason = "there are few addresses, and fewer than 2^16 blocks of each"
     )]
     pub fn check_shares(&self, cpus: usize) -> Result<(), NatSettingsError> {
+        let ports = self.pool.block_size;
+        if !self.pool.deterministic.is_empty() {
+            let has_ports = usize::from(ports) >= cpus;
+            return has_ports
+                .then_some(())
+                .ok_or(NatSettingsError::DeterministicShares { ports, cpus });
+        }
         let blocks = self.pool.addresses.len() * self.pool.blocks();
         if blocks < cpus {
             return Err(NatSettingsError::Shares { blocks, cpus });

@@ -740,10 +740,13 @@ impl Nat {
                 }
             }
         };
-        mapping.expires_at = now
-            .saturating_add(timeout_s)
-            .saturating_add(1)
-            .min(NEVER - 1);
+        let expires_at = now.saturating_add(timeout_s).saturating_add(1);
+        let expires_at = expires_at.min(NEVER - 1);
+        // RFC 7857, section 7.1: a reset that answers a segment from outside must not keep the mapping alive.
+        mapping.expires_at = match flags & RST {
+            0 => expires_at,
+            _ => mapping.expires_at.min(expires_at),
+        };
     }
 
     /// Removes a mapping, and returns its port.

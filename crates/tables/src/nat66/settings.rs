@@ -67,6 +67,14 @@ pub fn is_host(address: Ipv6Addr) -> bool {
 }
 
 impl Nat66Settings {
+    /// Returns true if these settings are the other ones with further external addresses behind theirs.
+    #[must_use]
+    pub fn extends(&self, other: &Self) -> bool {
+        self.externals.len() > other.externals.len()
+            && self.externals.starts_with(&other.externals)
+            && self.hosts_max == other.hosts_max
+    }
+
     /// Checks the addresses, and static forwards of them.
     ///
     /// # Errors

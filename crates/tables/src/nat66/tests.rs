@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
+mod growth;
 mod model;
 mod requirements;
 mod several;

@@ -14,8 +14,8 @@ use crate::fragments::FragmentPart;
 use crate::nat::packet::End as NumberEnd;
 use crate::nat::rewrite::Which;
 use crate::nat::{
-    ChangesIpv6, FORWARDS_MAX, Forward, HOST_ELSEWHERE, MAPPINGS_MAX, Nat, NatDrop, NatEvent,
-    NatOutcome, NatProtocol, ReplicateIpv6,
+    ChangesIpv6, EXTERNALS_MAX, FORWARDS_MAX, Forward, HOST_ELSEWHERE, MAPPINGS_MAX, Nat, NatDrop,
+    NatEvent, NatOutcome, NatProtocol, ReplicateIpv6,
 };
 use crate::nat64::clients::Clients;
 use crate::share::{Share, folded};
@@ -23,10 +23,10 @@ use crate::share::{Share, folded};
 /// NAT66 of one forwarding thread, beside its NAT, which has numbers in place of addresses. [`Nat66::new`] makes all allocations.
 #[derive(Debug)]
 pub struct Nat66 {
-    /// External addresses by number.
-    externals: Box<[u128]>,
-    /// External addresses in ascending order, with their numbers.
-    by_address: Box<[(u128, u32)]>,
+    /// External addresses by number. Has space for all that a NAT can have.
+    externals: Vec<u128>,
+    /// External addresses in ascending order, with their numbers. Has as much space.
+    by_address: Vec<(u128, u32)>,
     hosts: Clients,
     joined: Joined,
     /// Hosts of this forwarding CPU.
@@ -57,17 +57,14 @@ impl Nat66 {
     /// # Errors
     /// [`NoMemory`].
     pub fn with_share(settings: &Nat66Settings, share: Share) -> Result<Self, NoMemory> {
-        let externals: Box<[u128]> = settings.externals.iter().map(|one| one.to_bits()).collect();
-        let mut by_address: Box<[(u128, u32)]> = externals.iter().copied().zip(0..).collect();
-        by_address.sort_unstable();
         // Hosts of static forwards need no port block. Those of new forwards get numbers before those of former ones lose theirs.
         let of_forwards = u32::try_from(FORWARDS_MAX)
             .unwrap_or(u32::MAX)
             .saturating_mul(2);
         let hosts_max = settings.hosts_max.saturating_add(of_forwards);
-        Ok(Self {
-            externals,
-            by_address,
+        let mut made = Self {
+            externals: Vec::with_capacity(EXTERNALS_MAX),
+            by_address: Vec::with_capacity(EXTERNALS_MAX),
             hosts: Clients::new(hosts_max.min(MAPPINGS_MAX))?,
             joined: Joined::new(share),
             share,
@@ -75,7 +72,27 @@ impl Nat66 {
             forwards: Vec::with_capacity(FORWARDS_MAX),
             former: Vec::with_capacity(FORWARDS_MAX),
             numbered: Vec::with_capacity(FORWARDS_MAX),
-        })
+        };
+        made.grow(&settings.externals);
+        Ok(made)
+    }
+
+    /// Adds external addresses behind those that are there, for a NAT whose pool has grown by their numbers: `externals` are all of them.
+    /// Returns false, and adds none, if the first ones are others. Allocates nothing.
+    pub fn grow(&mut self, externals: &[Ipv6Addr]) -> bool {
+        let count = self.externals.len();
+        let mut known = self.externals.iter().zip(externals);
+        let is_same = known.all(|(known, one)| *known == one.to_bits());
+        if !is_same || !(count..=EXTERNALS_MAX).contains(&externals.len()) {
+            return false;
+        }
+        for (address, number) in externals.iter().zip(0..).skip(count) {
+            let address = address.to_bits();
+            let at = self.by_address.partition_point(|one| one.0 < address);
+            self.by_address.insert(at, (address, number));
+            self.externals.push(address);
+        }
+        true
     }
 
     /// Returns the memory of the tables, octets.

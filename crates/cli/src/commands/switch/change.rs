@@ -147,7 +147,7 @@ enum Add {
     KernelFilter(KernelFilterArgs),
     /// NAT: external source addresses for packets that leave by an interface.
     Nat(NatArgs),
-    /// An external IPv4 address of a NAT; existing mappings stay.
+    /// An external address of a NAT; existing mappings stay.
     NatAddress {
         /// Name of the NAT.
         nat: String,

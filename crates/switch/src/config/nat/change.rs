@@ -25,7 +25,7 @@ impl Settings {
             .ok_or_else(|| absent("NAT", name))
     }
 
-    /// Adds an external address of IPv4 behind those of a NAT, which keeps its mappings.
+    /// Adds an external address behind those of a NAT, which keeps its mappings.
     pub(in crate::config) fn add_nat_address(
         &mut self,
         name: &str,
@@ -33,9 +33,10 @@ impl Settings {
     ) -> Result<(), SwitchError> {
         let first = self.default_address(name)?;
         let nat = self.nat(name)?;
-        if nat.is_ipv6() || address.is_ipv6() {
+        if nat.is_ipv6() != address.is_ipv6() {
+            let version = if nat.is_ipv6() { "IPv6" } else { "IPv4" };
             let what = format!(
-                "{address} cannot be added: a running NAT gets further addresses of IPv4 only (use `del nat` and `add nat`)"
+                "{address} cannot be added: all addresses of the NAT are of {version} (use such an address, or another NAT)"
             );
             return Err(wrong(&format!("nat '{name}'"), what));
         }

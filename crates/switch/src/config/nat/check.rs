@@ -89,7 +89,6 @@ pub(in crate::config) fn check(
                 )));
             }
         }
-        computed::check_threads(value, threads).map_err(wrong)?;
         check_threads(value, interface, threads).map_err(wrong)?;
         check_insides(value).map_err(wrong)?;
         if let Some(setting) = &value.nat64 {

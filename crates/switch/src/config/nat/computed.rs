@@ -73,18 +73,6 @@ pub(super) fn check(setting: &NatSetting) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks that one forwarding CPU has all computed blocks: an inside host that sends to the external address of a host of another CPU needs
-/// a port of that CPU.
-pub(super) fn check_threads(setting: &NatSetting, threads: usize) -> Result<(), String> {
-    if threads <= 1 || !setting.is_deterministic() {
-        return Ok(());
-    }
-    Err(format!(
-        "block-allocation \"{}\" does not support {threads} forwarding CPUs (use one in forwarding-cpus, or remove the key)",
-        BlockAllocation::Deterministic
-    ))
-}
-
 impl Settings {
     /// Returns the computed port blocks of an inside host or of an external endpoint, one for each instance of NAT that has them. Requires
     /// neither a running switch nor its machine.
@@ -229,13 +217,16 @@ mod tests {
             [[nat.publish]]\nprotocol = \"tcp\"\nport = 80\nto = \"10.0.0.5:80\"\n";
         assert!(plan(published).is_ok());
         let several = FILE.replace("forwarding-cpus = \"1\"", "forwarding-cpus = \"1-2\"");
-        let text = format!("{several}{KEYS}block-allocation = \"deterministic\"\n");
-        let settings = Settings::parse(Path::new("switch.toml"), &text).unwrap();
-        let error = settings.plan(&"0-3".parse().unwrap()).unwrap_err();
+        let of_blocks = |size: u16| {
+            let keys = KEYS.replace("block-size = 400", &format!("block-size = {size}"));
+            let text = format!("{several}{keys}block-allocation = \"deterministic\"\n");
+            let settings = Settings::parse(Path::new("switch.toml"), &text).unwrap();
+            settings.plan(&"0-3".parse().unwrap())
+        };
+        assert!(of_blocks(400).is_ok());
+        let error = of_blocks(1).unwrap_err().to_string();
         assert!(
-            error
-                .to_string()
-                .contains("does not support 2 forwarding CPUs"),
+            error.contains("1 ports of a computed block are too few for 2 forwarding CPUs"),
             "{error}"
         );
     }

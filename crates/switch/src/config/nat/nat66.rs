@@ -310,4 +310,28 @@ addresses = ["ADDRESS"]
             assert!(error.contains(printed), "{printed}: {error}");
         }
     }
+
+    #[test]
+    fn a_nat_gets_further_addresses_behind_its_own() {
+        let text = format!("{FILE}{NAT}");
+        let settings = Settings::parse(Path::new("switch.toml"), &text).unwrap();
+        let with = |address: &str| {
+            let change = format!(r#"{{"add-nat-address":{{"nat":"ipv6","address":"{address}"}}}}"#);
+            settings
+                .clone()
+                .after(serde_json::from_str(&change).unwrap())
+        };
+        let nat66 = |settings: Settings| {
+            let plan = settings.plan(&"0-3".parse().unwrap()).unwrap();
+            plan.nats[0].nat66().unwrap()
+        };
+        let (first, second) = (
+            nat66(settings.clone()),
+            nat66(with("2001:db8:d::1").unwrap()),
+        );
+        assert!(second.extends(&first));
+        assert_eq!(second.externals[2].to_string(), "2001:db8:d::1");
+        let error = with("203.0.113.1").unwrap_err().to_string();
+        assert!(error.contains("are of IPv6 ("), "{error}");
+    }
 }

@@ -233,7 +233,7 @@ fn a_nat_gets_further_addresses_behind_its_own() {
     let error = plan(&twice).unwrap_err().to_string();
     assert!(error.contains("203.0.113.1 is listed twice"), "{error}");
     for (change, printed) in [
-        (add.replace("203.0.113.1", "2001:db8::9"), "of IPv4 only"),
+        (add.replace("203.0.113.1", "2001:db8::9"), "are of IPv4 ("),
         (add.replace("internet", "other"), "no such NAT: 'other'"),
     ] {
         let error = after(settings.clone(), &change).unwrap_err().to_string();

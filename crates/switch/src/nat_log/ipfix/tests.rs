@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-use std::net::UdpSocket;
+use std::net::{IpAddr, UdpSocket};
 use std::os::fd::AsFd as _;
 use std::sync::LazyLock;
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, poll};
+use quietwire_tables::nat::{NatLimit, NatProtocol};
 
-use super::super::record::Vrf;
+use super::super::record::{RecordKind, Vrf};
+use super::encoded::{NAME_MAX, SESSION_NAME_MAX, VRF_NAME_MAX, shortened};
 use super::*;
 
 const CLIENT: [u8; 16] = [0x20, 1, 0xd, 0xb8, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 5];
@@ -355,4 +357,115 @@ fn events_that_cannot_be_sent_are_counted() {
     assert_eq!(error.lost, [("internet".to_owned(), 2)]);
     assert_eq!(exporter.sequence, 2);
     assert!(exporter.flush(1).is_ok());
+}
+
+fn session(is_created: bool, ends: [&str; 4]) -> RecordKind {
+    let [internal, external, remote, remote_inside] =
+        ends.map(|end| end.parse::<SocketAddr>().unwrap());
+    RecordKind::Session {
+        is_created,
+        is_inbound: !is_created,
+        protocol: NatProtocol::Tcp,
+        internal,
+        external,
+        remote,
+        remote_inside,
+    }
+}
+
+const ENDS: [&str; 4] = [
+    "10.0.0.5:4000",
+    "198.51.100.1:1030",
+    "192.0.2.9:443",
+    "10.0.0.6:8443",
+];
+const ENDS_IPV6: [&str; 4] = [
+    "[fd00::5]:4000",
+    "[2001:db8::1]:1030",
+    "[2001:db8:2::9]:443",
+    "[2001:db8:2::9]:443",
+];
+
+#[test]
+fn sessions_have_the_events_of_the_rfc_and_their_destinations() {
+    for (is_created, event, realm) in [(true, 4, 1), (false, 5, 2)] {
+        let (template, fields) = message_of(session(is_created, ENDS));
+        let expected = vec![
+            (230, vec![event]),
+            (229, vec![realm]),
+            (8, vec![10, 0, 0, 5]),
+            (225, vec![198, 51, 100, 1]),
+            (4, vec![6]),
+            (7, vec![0x0f, 0xa0]),
+            (227, vec![4, 6]),
+            (12, vec![192, 0, 2, 9]),
+            (11, vec![1, 0xbb]),
+            (226, vec![10, 0, 0, 6]),
+            (228, vec![0x20, 0xfb]),
+            (234, vec![0, 0, 0, 3]),
+            (236, b"tenant".to_vec()),
+            (284, b"internet".to_vec()),
+        ];
+        assert_eq!((template, &fields[1..]), (270, &expected[..]));
+    }
+}
+
+#[test]
+fn sessions_of_ipv6_have_a_template_and_the_longest_record_fits() {
+    for (is_created, event) in [(true, 1), (false, 2)] {
+        let (template, fields) = message_of(session(is_created, ENDS_IPV6));
+        assert_eq!((template, &fields[1].1[..]), (271, &[event][..]));
+        let numbers: Vec<u16> = fields.iter().map(|field| field.0).collect();
+        let expected = [
+            323, 230, 229, 27, 281, 4, 7, 227, 28, 11, 282, 228, 234, 236, 284,
+        ];
+        assert_eq!(numbers, expected);
+        assert_eq!(fields[8].1[..8], [0x20, 1, 0xd, 0xb8, 0, 2, 0, 0]);
+    }
+    let long = "a".repeat(255);
+    let vrf = Vrf {
+        number: 3,
+        name: long.clone(),
+    };
+    let longest = Record {
+        vrf: &vrf,
+        ..record_of(&long, session(true, ENDS_IPV6))
+    };
+    let mut message = Message::new();
+    assert!(message.add(&longest));
+    let octets = message.end(0, 0);
+    assert!(octets.len() <= MESSAGE_MAX, "{}", octets.len());
+    assert_eq!(read(octets)[0][14].1.len(), SESSION_NAME_MAX);
+}
+
+#[test]
+fn external_addresses_of_hosts_have_the_events_of_the_rfc() {
+    let (host, external): ([u8; 4], [u8; 4]) = ([10, 0, 0, 5], [198, 51, 100, 1]);
+    for (is_created, event) in [(true, 14), (false, 15)] {
+        let found = |host: IpAddr, external: IpAddr| {
+            let (template, fields) = message_of(RecordKind::Binding {
+                is_created,
+                host,
+                external,
+            });
+            assert_eq!(fields[1], (230, vec![event]));
+            assert_eq!(fields[4], (284, b"internet".to_vec()));
+            (template, fields[2].clone(), fields[3].clone())
+        };
+        let of_host = (27, CLIENT.to_vec());
+        let of_external = (225, external.to_vec());
+        assert_eq!(
+            found(host.into(), external.into()),
+            (272, (8, host.to_vec()), of_external.clone())
+        );
+        assert_eq!(
+            found(CLIENT.into(), external.into()),
+            (273, of_host.clone(), of_external)
+        );
+        let of_external = (281, OUTSIDE.to_vec());
+        assert_eq!(
+            found(CLIENT.into(), OUTSIDE.into()),
+            (274, of_host, of_external)
+        );
+    }
 }

@@ -101,6 +101,7 @@ impl Tracker {
         self.zones
             .add(&mut self.entries, zone, saved.state.eviction(), index);
         self.note_change(index);
+        self.note_session(index);
         Ok(())
     }
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Requirements of RFC 4787 (UDP), RFC 5382 (TCP) and RFC 5508 (ICMP), one by one.
 
+use std::collections::BTreeSet;
+
 use super::*;
 
 const REMOTE: &str = "192.0.2.1:53";
@@ -87,6 +89,13 @@ fn exhausted_ports_are_reported_and_mappings_stay() {
     let (assigned, returned): (Vec<BlockEvent>, Vec<BlockEvent>) =
         blocks(&mut nat).partition(|event| event.is_assigned);
     assert_eq!((assigned.len(), returned.len()), (4, 4));
+    // Two hosts have got an external address, and have none at the end.
+    for events in [&assigned, &returned] {
+        let of_binding = events.iter().filter(|event| event.is_first_or_last);
+        let hosts: BTreeSet<Ipv4Addr> = of_binding.clone().map(|event| event.host).collect();
+        assert_eq!((of_binding.count(), hosts.len()), (2, 2));
+    }
+    assert!(assigned[0].is_first_or_last && returned[3].is_first_or_last);
     let octets = packet(socket("10.0.0.9:1"), socket(REMOTE), Content::Udp(1));
     assert!(outbound(&mut nat, &octets, 302).is_ok());
 }
@@ -229,6 +238,33 @@ fn an_answered_connection_stays_for_two_hours_and_a_closed_one_for_minutes() {
     send(&mut nat, ACK);
     send(&mut nat, SYN);
     assert_eq!(left(&nat), Some(240));
+}
+
+/// RFC 7857, sections 2.2 and 7.1: a host that answers segments from outside by resets or errors does not keep a mapping alive.
+#[test]
+fn resets_and_errors_of_a_host_do_not_extend_a_mapping() {
+    let mut nat = Nat::new(&settings()).unwrap();
+    let send = |nat: &mut Nat, flags, now| {
+        let octets = packet(socket(HOST), socket(OTHER), segment(flags));
+        ends(&outbound(nat, &octets, now).unwrap()).0
+    };
+    let left = |nat: &Nat| nat.list(0, 10_000).0[0].expires_in_s;
+    let external = send(&mut nat, SYN, 0);
+    let answer = packet(socket(OTHER), external, segment(SYN | ACK));
+    inbound(&mut nat, &answer, 0).unwrap();
+    send(&mut nat, ACK, 0);
+    assert_eq!(left(&nat), Some(7440));
+    send(&mut nat, RST, 10);
+    assert_eq!(left(&nat), Some(240));
+    send(&mut nat, RST | ACK, 100);
+    assert_eq!(left(&nat), Some(150));
+    let received = inbound(&mut nat, &answer, 120).unwrap();
+    let error = error_about(&received, "10.0.0.1", ends(&received).0);
+    outbound(&mut nat, &error, 150).unwrap();
+    assert_eq!(left(&nat), Some(100));
+    // Other segments do.
+    send(&mut nat, ACK, 150);
+    assert_eq!(left(&nat), Some(7440));
 }
 
 /// RFC 5382, REQ-9; RFC 5508, REQ-4: errors from the outside reach the host as about its own packet, octet by octet.

@@ -97,7 +97,7 @@ impl Nat {
             NatDrop::HostLimit => {
                 event.limit = NatLimit::HostBlocks;
                 event.host = Some(Ipv4Addr::from_bits(host));
-                event.maximum = Some(self.pool.ports_of_host_max());
+                event.maximum = Some(self.pool.ports_of_host_max(host));
             }
             NatDrop::TableFull => {
                 self.note_hosts_full();

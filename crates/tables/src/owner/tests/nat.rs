@@ -60,9 +60,13 @@ impl Cpus {
             forwards: forwards.to_vec(),
             ..settings()
         };
+        Self::of(count, &settings)
+    }
+
+    fn of(count: u16, settings: &NatSettings) -> Self {
         let mut owners = Owners::new(count);
-        owners.add_nat(&settings, forwards, &SOURCES);
-        let nat = |number| Nat::with_share(&settings, Share::new(number, count).unwrap()).unwrap();
+        owners.add_nat(settings, &settings.forwards, &SOURCES);
+        let nat = |number| Nat::with_share(settings, Share::new(number, count).unwrap()).unwrap();
         Self {
             owners,
             nats: (0..count).map(nat).collect(),
@@ -402,6 +406,81 @@ fn all_fragments_to_an_external_port_have_the_owner_of_the_whole_packet() {
         }
     }
     assert!(counts.iter().all(|count| *count > 0), "{counts:?}");
+}
+
+/// Returns settings with 32 inside hosts, each of which has a computed block of 16 ports.
+fn computed() -> NatSettings {
+    let mut settings = settings();
+    settings.pool.last_port = 1024 + 16 * 16 - 1;
+    settings.pool.block_size = 16;
+    settings.pool.blocks_per_host = 1;
+    settings.pool.deterministic = vec!["10.0.0.0/27".parse().unwrap()];
+    settings
+}
+
+#[test]
+fn a_host_has_ports_of_its_computed_block_on_each_cpu() {
+    let settings = computed();
+    let pool = &settings.pool;
+    for count in [1, 2, 3, 5] {
+        let mut cpus = Cpus::of(count, &settings);
+        let mut targets = Vec::new();
+        for host in 0..32 {
+            // Each CPU but its own has one port.
+            let ports = 17 - count;
+            for port in 0..ports {
+                let question = packet(inside(host, 100 + port), remote(1, 80), Content::Udp(1));
+                let (external, _) = ends(&cpus.outbound(&question, 0).unwrap());
+                let of_port = pool.host_of_port(*external.ip(), external.port());
+                assert_eq!(of_port, Some(*inside(host, 0).ip()));
+                let answer = packet(remote(1, 80), external, Content::Udp(1));
+                assert_eq!(cpus.owner(&answer), cpus.owner(&question));
+                let answer = cpus.inbound(&answer, 0).unwrap();
+                assert_eq!(ends(&answer).1, inside(host, 100 + port));
+                if port == 0 {
+                    targets.push(external);
+                }
+            }
+            let one_more = packet(inside(host, 99), remote(1, 80), Content::Udp(1));
+            assert_eq!(cpus.outbound(&one_more, 0), Err(NatDrop::HostLimit));
+        }
+        let mut known: HashMap<SocketAddrV4, (u8, u16)> = HashMap::new();
+        for (from, (to, target)) in (0..32).flat_map(|from| {
+            let others = (0..32).zip(&targets).filter(move |(to, _)| *to != from);
+            others.map(move |other| (from, other))
+        }) {
+            let question = packet(inside(from, 100), *target, Content::Udp(1));
+            let owner = cpus.owner(&question);
+            let received = cpus.hairpin(&question).unwrap();
+            let (external, receiver) = ends(&received);
+            assert_eq!(receiver, inside(to, 100));
+            let of_port = pool.host_of_port(*external.ip(), external.port());
+            assert_eq!(of_port, Some(*inside(from, 0).ip()));
+            assert_eq!(
+                *known.entry(external).or_insert((from, owner)),
+                (from, owner)
+            );
+            let answer = packet(receiver, external, Content::Udp(1));
+            assert_eq!(cpus.owner(&answer), owner);
+            assert_eq!(
+                ends(&cpus.hairpin(&answer).unwrap()),
+                (*target, inside(from, 100))
+            );
+        }
+        // Each host has sent to hosts of each CPU.
+        assert_eq!(known.len(), 32 * usize::from(count));
+    }
+}
+
+#[test]
+fn each_cpu_needs_a_port_of_a_computed_block() {
+    let settings = computed();
+    assert_eq!(settings.check_shares(16), Ok(()));
+    let error = settings.check_shares(17).unwrap_err().to_string();
+    assert!(
+        error.contains("16 ports of a computed block are too few for 17"),
+        "{error}"
+    );
 }
 
 #[test]
