@@ -85,7 +85,7 @@ pub enum PortUri {
         role: Role,
         /// Queue pairs.
         queues: u16,
-        /// True to allow received frames in several buffers (`VIRTIO_NET_F_MRG_RXBUF`).
+        /// True to allow received frames in several buffers (`VIRTIO_NET_F_MRG_RXBUF`). Each buffer holds the largest frame without it.
         mergeable: bool,
         /// True for packed rings instead of split rings (`VIRTIO_F_RING_PACKED`).
         packed: bool,
@@ -498,7 +498,7 @@ impl PortUri {
             Self::VirtioUser {
                 mergeable, packed, ..
             } => vec![
-                flag(!mergeable, "mergeable=off"),
+                flag(*mergeable, "mergeable=on"),
                 flag(*packed, "packed=on"),
             ],
             Self::Vhost {

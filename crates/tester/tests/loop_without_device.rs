@@ -363,7 +363,7 @@ fn sizes_are_counted(eal: &Eal, directory: &Path) {
     for (number, options) in [
         "role=client",
         "role=client&packed=on",
-        "role=client&mergeable=off",
+        "role=client&mergeable=on",
     ]
     .into_iter()
     .enumerate()

@@ -482,7 +482,7 @@ fn parse(text: &str) -> Result<PortUri, String> {
             path: socket_path(place)?,
             role: options.role()?.unwrap_or(Role::Client),
             queues,
-            mergeable: options.switch("mergeable", true)?,
+            mergeable: options.switch("mergeable", false)?,
             packed: options.switch("packed", false)?,
         }),
         "vhost" => vhost(place, &options),

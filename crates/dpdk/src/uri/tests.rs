@@ -11,7 +11,7 @@ fn every_form_survives_printing_and_reading() {
         "memif:@name?role=server&id=1&secret-file=/etc/secret&trust-memory=on",
         "vhost:/run/v.sock?role=server&iommu=on&trust-memory=on",
         "virtio-user:/run/v?role=client",
-        "virtio-user:/run/v?role=server&queues=2&mergeable=off&packed=on",
+        "virtio-user:/run/v?role=server&queues=2&mergeable=on&packed=on",
         "vhost:/run/v.sock?role=server",
         "vhost:/run/v.sock?role=client&queues=64&mergeable=off&checksum=off",
         "vhost:/run/v.sock?role=server&tso=on",

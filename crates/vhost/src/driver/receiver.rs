@@ -10,7 +10,10 @@ use super::buffers::Buffers;
 use super::layout::Layout;
 use super::queue::{Fault, Queue, SetupError, prepare};
 use super::{BURST, PREFETCH_AHEAD, PREFETCH_OCTETS};
-use crate::features::{F_EVENT_IDX, NET_F_MRG_RXBUF};
+use crate::features::{
+    F_EVENT_IDX, NET_F_GUEST_CSUM, NET_F_GUEST_ECN, NET_F_GUEST_TSO4, NET_F_GUEST_TSO6,
+    NET_F_GUEST_UFO, NET_F_GUEST_USO4, NET_F_GUEST_USO6, NET_F_MRG_RXBUF,
+};
 use crate::narrow;
 use crate::ring::header::{HEADER_LEN, RawHeader};
 use crate::ring::layout::FLAG_WRITE;
@@ -19,6 +22,15 @@ use crate::ring::layout::FLAG_WRITE;
 pub const PIECES_MAX: usize = BURST;
 /// Consumed buffers that justify a write to the ring.
 const BATCH: u16 = 32;
+/// Features with which a field of the header means something to the driver (section 5.1.6.4).
+const WITH_HEADER: u64 = NET_F_MRG_RXBUF
+    | NET_F_GUEST_CSUM
+    | NET_F_GUEST_TSO4
+    | NET_F_GUEST_TSO6
+    | NET_F_GUEST_ECN
+    | NET_F_GUEST_UFO
+    | NET_F_GUEST_USO4
+    | NET_F_GUEST_USO6;
 /// Ring size from which on consumed buffers are returned in batches: the device then always has enough for the longest
 /// frame.
 const BATCH_FROM: u16 = BATCH + narrow::slots(PIECES_MAX);
@@ -37,7 +49,7 @@ pub enum Received<'queue> {
 /// The device can still write to them: two copies of an octet may differ.
 #[derive(Debug)]
 pub struct Frame<'queue> {
-    /// Header, as the device wrote it.
+    /// Header, as the device wrote it; [`RawHeader::PLAIN`] if no negotiated feature uses it.
     pub header: RawHeader,
     /// Octets in the first buffer: at least one.
     pub first: Span<'queue>,
@@ -101,6 +113,9 @@ pub struct Receiver<Q> {
     wanted: usize,
     pieces: [Piece; PIECES_MAX],
     mergeable: bool,
+    /// False if no negotiated feature uses the header. Then it is not read: its cache line, which is not that of the frame, stays with the
+    /// device.
+    has_header: bool,
     batch: u16,
     fault: Option<Fault>,
 }
@@ -132,6 +147,7 @@ impl<Q: Queue> Receiver<Q> {
             wanted: 1,
             pieces: [Piece::default(); PIECES_MAX],
             mergeable: features & NET_F_MRG_RXBUF != 0,
+            has_header: features & WITH_HEADER != 0,
             batch: if queue.size < BATCH_FROM { 1 } else { BATCH },
             fault: None,
         };
@@ -165,7 +181,8 @@ impl<Q: Queue> Receiver<Q> {
         self.count.saturating_sub(self.at)
     }
 
-    /// Returns the next buffer and the header in it, and asks the processor to load a later one.
+    /// Returns the next buffer and the header in it, or [`RawHeader::PLAIN`] if no feature uses it, and asks the processor to load a later
+    /// one.
     #[inline(always)]
     fn peek(&self) -> Option<(Entry, RawHeader)> {
         if self.at == self.count {
@@ -173,6 +190,9 @@ impl<Q: Queue> Receiver<Q> {
         }
         let entry = *self.entries.get(self.at)?;
         self.prefetch(self.at.wrapping_add(PREFETCH_AHEAD));
+        if !self.has_header {
+            return Some((entry, RawHeader::PLAIN));
+        }
         let header = RawHeader::new(&self.buffers.header(entry.slot)?.read_array()?);
         Some((entry, header))
     }
@@ -362,7 +382,13 @@ impl<Q: Queue> Receiver<Q> {
         }
         if let Some(entry) = self.entries.get(at) {
             let len = (entry.len as usize).min(PREFETCH_OCTETS);
-            if let Some(span) = self.buffers.span(entry.slot, len) {
+            let span = if self.has_header {
+                self.buffers.span(entry.slot, len)
+            } else {
+                self.buffers
+                    .data(entry.slot, len.saturating_sub(HEADER_LEN))
+            };
+            if let Some(span) = span {
                 span.prefetch(PREFETCH_OCTETS);
             }
         }
