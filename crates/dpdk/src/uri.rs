@@ -497,10 +497,7 @@ impl PortUri {
         match self {
             Self::VirtioUser {
                 mergeable, packed, ..
-            } => vec![
-                flag(*mergeable, "mergeable=on"),
-                flag(*packed, "packed=on"),
-            ],
+            } => vec![flag(*mergeable, "mergeable=on"), flag(*packed, "packed=on")],
             Self::Vhost {
                 mergeable,
                 checksum,
