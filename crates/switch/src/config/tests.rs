@@ -173,6 +173,7 @@ fn a_file_becomes_a_plan() {
             ports: vec![2, 3],
             max_entries: 100,
             ageing_s: 20,
+            kernel_forwarding: false,
             flooding: FloodingSetting::default(),
             statics: SharedList::default()
         })
