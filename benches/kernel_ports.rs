@@ -698,13 +698,7 @@ fn is_measured(device: Device, case: Case) -> bool {
     match device {
         Device::Sleeping(_) => matches!(case, Case::Silence),
         Device::Merging(_) => matches!(case, Case::Small),
-        Device::LinuxBridge
-        | Device::OpenVSwitch(_)
-        | Device::Quietwire(_)
-        | Device::KernelForwarding(_)
-        | Device::Steered => {
-            true
-        }
+        _ => true,
     }
 }
 
@@ -867,11 +861,7 @@ fn add_sides(run: &mut Run, devices: &[(&str, Device)]) {
                 "a bridge and two veth pairs; burst of the kernel's NAPI",
             ),
             Device::OpenVSwitch(datapath) => ovs_side(name, *datapath, "veth pairs"),
-            Device::Quietwire(_)
-            | Device::KernelForwarding(_)
-            | Device::Sleeping(_)
-            | Device::Merging(_)
-            | Device::Steered => {
+            _ => {
                 let idle = match device {
                     Device::Sleeping(_) => "sleep",
                     _ => "interrupt",

@@ -30,8 +30,7 @@ use crate::ebpf::bpf::{self, ProgramKind};
 use crate::error::Error;
 use program::Maps;
 
-/// Maximum number of stations in the table of a [`KernelForwarding`].
-pub const KERNEL_ADDRESSES_MAX: usize = 4096;
+pub use program::KERNEL_ADDRESSES_MAX;
 
 /// Names of the programs, as `bpftool` shows them.
 const FILTER_NAME: &str = "qw_kernel_filt";
@@ -196,10 +195,10 @@ impl KernelForwarding {
     ///
     /// # Errors
     /// [`Error::KernelForwarding`].
-    pub fn last_seen(&self, station: KernelStation) -> Result<Option<u64>, Error> {
+    pub fn last_frame(&self, station: KernelStation) -> Result<Option<u64>, Error> {
         let value = self.maps.stations.get(station.key());
         let value = value.map_err(failed("BPF_MAP_LOOKUP_ELEM"))?;
-        Ok(value.map(program::last_seen))
+        Ok(value.map(program::last_frame))
     }
 
     /// Returns the frames that the kernel has forwarded for the port with this number since the programs were loaded.

@@ -352,7 +352,7 @@ impl Fdb {
         })
     }
 
-    /// Refreshes a learned address that is still known on this port, though no forwarding thread has seen its frames. Returns true if it is.
+    /// Refreshes a learned address whose frames the forwarding threads do not receive. Returns true if it is known on this port.
     pub fn refresh(&self, hash: Hash, port: u16, now: Now) -> bool {
         match self.find(hash) {
             Some((_, word)) if word.port() != port => false,

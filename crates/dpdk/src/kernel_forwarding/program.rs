@@ -4,7 +4,6 @@
 use std::io;
 use std::os::fd::AsFd;
 
-use super::KERNEL_ADDRESSES_MAX;
 use crate::ebpf::assembler::{
     Assembler, AssemblerError, Condition, Helper, Instruction, Label, R0, R1, R2, R3, R4, R6, R7,
     R8, R9, R10, Register, Size,
@@ -12,6 +11,9 @@ use crate::ebpf::assembler::{
 use crate::ebpf::table::{CpuNumbers, Table};
 use Condition::{Equal, NotEqual};
 use Size::{Double, Half, Word};
+
+/// Maximum number of stations in the table of a bridge.
+pub const KERNEL_ADDRESSES_MAX: usize = 4096;
 
 /// Maps that both programs and this process share.
 #[derive(Debug)]
@@ -55,7 +57,7 @@ pub(super) fn port(vlan: u16) -> [u8; 8] {
 const STATION_INTERFACE: i16 = 0;
 const STATION_NUMBER: i16 = 4;
 const STATION_LENGTH_MAX: i16 = 8;
-const STATION_LAST_SEEN: i16 = 16;
+const STATION_LAST_FRAME: i16 = 16;
 
 /// Returns the value of a station at a port that has not sent a frame yet.
 pub(super) fn station(interface: u32, number: u16, length_max: u32) -> [u8; 24] {
@@ -63,7 +65,7 @@ pub(super) fn station(interface: u32, number: u16, length_max: u32) -> [u8; 24] 
 }
 
 /// Returns the time of the last frame of a station.
-pub(super) fn last_seen(station: [u8; 24]) -> u64 {
+pub(super) fn last_frame(station: [u8; 24]) -> u64 {
     station
         .last_chunk()
         .map_or(0, |octets| u64::from_ne_bytes(*octets))
@@ -225,7 +227,7 @@ fn check_length(code: &mut Assembler, to_socket: Label) {
 /// Notes the output and the time, and keeps the frame from the socket.
 fn decide(code: &mut Assembler) {
     code.call(Helper::Time);
-    code.store(Double, (R8, STATION_LAST_SEEN), R0);
+    code.store(Double, (R8, STATION_LAST_FRAME), R0);
     let copies: [(i16, Register, i16); 3] = [
         (INPUT_NUMBER, R8, STATION_NUMBER),
         (OUTPUT_NUMBER, R7, STATION_NUMBER),

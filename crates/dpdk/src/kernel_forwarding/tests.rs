@@ -59,10 +59,10 @@ impl Net {
         }
     }
 
-    fn last_seen(&self, address: MacAddress) -> Option<u64> {
+    fn last_frame(&self, address: MacAddress) -> Option<u64> {
         let vlan = None;
         let station = KernelStation { address, vlan };
-        self.forwarding.last_seen(station).unwrap()
+        self.forwarding.last_frame(station).unwrap()
     }
 }
 
@@ -80,11 +80,11 @@ fn pinned(test: impl FnOnce() + Send + 'static) {
 fn frames_between_known_stations_are_forwarded_and_counted() {
     pinned(|| {
         let net = Net::new(None);
-        assert_eq!(net.last_seen(A), Some(0));
+        assert_eq!(net.last_frame(A), Some(0));
         assert!(net.forwards([B, A], 60));
         assert!(net.forwards([B, A], LENGTH_MAX as usize));
-        assert!(net.last_seen(A) > Some(0));
-        assert_eq!(net.last_seen(B), Some(0));
+        assert!(net.last_frame(A) > Some(0));
+        assert_eq!(net.last_frame(B), Some(0));
         let octets = 60 + u64::from(LENGTH_MAX);
         let counts = |number| net.forwarding.counts(number).unwrap();
         let (input, output) = (counts(3), counts(4));
@@ -132,7 +132,7 @@ fn a_station_that_comes_from_elsewhere_is_removed() {
         let net = Net::new(None);
         net.put(A, None, (THERE, 4));
         assert!(!net.forwards([B, A], 60));
-        assert_eq!(net.last_seen(A), None);
+        assert_eq!(net.last_frame(A), None);
         net.put(A, None, (HERE, 3));
         assert!(net.forwards([B, A], 60));
     });

@@ -3,23 +3,18 @@
 //!
 //! The kernel applies no settings of the switch. Whatever must see or change frames between the ports pauses it ([`Engine::obstacle`]), and
 //! so does each change of the configuration, until the threads have the new settings. The table of the bridge stays the original: the
-//! control thread copies its entries, and refreshes those whose frames only the kernel sees.
+//! control thread copies its entries, and refreshes those whose frames only the kernel receives.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use quietwire_dpdk::{
-    Error, KERNEL_ADDRESSES_MAX, KernelCounts, KernelForwarding, KernelPort, KernelStation,
-    PortHandle, PortKind,
-};
-use quietwire_packet::{MacAddress, VlanId};
+use quietwire_dpdk::{Error, KernelForwarding, PortHandle, PortKind};
+use quietwire_packet::VlanId;
 use quietwire_tables::bridge::{BridgePort, PortVlans};
-use quietwire_tables::fdb::{Fdb, Key};
 
 use super::Engine;
+use super::kernel_bridge::{KernelBridge, KernelPlan, KernelPlanPort, Member, text};
 use crate::config::rules::Action;
 use crate::config::{BridgePlan, Group};
 use crate::counters::PORTS_MAX;
@@ -29,81 +24,9 @@ use crate::report::{KernelForwardingReport, KernelForwardingState as State};
 const TURN: Duration = Duration::from_millis(50);
 /// Interval between readings of links and MTUs.
 const LINKS: Duration = Duration::from_secs(1);
-/// Buckets of the bridge's table that a turn copies entries from.
-const BUCKETS_A_TURN: usize = 8192;
-/// Maximum number of stations that the kernel gets in a turn.
-const NEW_A_TURN: usize = 256;
 /// Maximum number of stations of which a turn asks the kernel whether they have sent frames: all of them in less than a second, which is the
 /// shortest ageing time.
 const READS_A_TURN: usize = 512;
-
-/// Bridges with kernel forwarding, by name.
-#[derive(Debug, Default)]
-pub(super) struct KernelBridges {
-    bridges: BTreeMap<String, KernelBridge>,
-    turned: Option<Instant>,
-}
-
-#[derive(Debug, Default)]
-struct KernelBridge {
-    state: State,
-    /// The reason for another state than active.
-    reason: Option<String>,
-    forwarding: Option<KernelForwarding>,
-    /// Ports by number.
-    members: BTreeMap<u16, Member>,
-    /// Stations that the kernel has, but for those that it has removed itself.
-    stations: BTreeMap<Key, Station>,
-    /// The last station that was asked for; `None` at the end of the list.
-    last_read: Option<Key>,
-    next_bucket: usize,
-    links_read: Option<Instant>,
-}
-
-/// A port that takes part.
-#[derive(Debug)]
-struct Member {
-    name: String,
-    vlan: Option<VlanId>,
-    port: KernelPort,
-    /// Longest frame to it, octets; `None` while its link is down.
-    length_max: Option<u32>,
-    /// Counts that are in the port's own already.
-    counted: KernelCounts,
-}
-
-/// A station that the kernel has.
-#[derive(Debug)]
-struct Station {
-    port: u16,
-    /// When the kernel forwarded its last frame, by the kernel's clock; 0 before the first one.
-    seen: u64,
-}
-
-/// The part of a bridge in kernel forwarding, by the running plan.
-struct KernelPlan {
-    name: String,
-    fdb: Arc<Fdb>,
-    ports: Vec<KernelPlanPort>,
-    /// Addresses of the bridge's own interfaces.
-    own: BTreeSet<MacAddress>,
-    /// The reason why the kernel must not forward.
-    obstacle: Option<&'static str>,
-}
-
-struct KernelPlanPort {
-    number: u16,
-    name: String,
-    vlan: Option<VlanId>,
-}
-
-/// Returns a station in the kernel's form.
-const fn station(key: Key) -> KernelStation {
-    KernelStation {
-        address: key.address(),
-        vlan: key.vlan(),
-    }
-}
 
 /// Returns the VLAN of a port that takes part, or `None` inside if the bridge has none. Ports whose frames change their tags take no part.
 fn vlan_of(port: &BridgePort) -> Option<Option<VlanId>> {
@@ -111,138 +34,6 @@ fn vlan_of(port: &BridgePort) -> Option<Option<VlanId>> {
         PortVlans::Transparent => Some(None),
         PortVlans::Access(vlan) => Some(Some(*vlan)),
         PortVlans::Trunk(_) | PortVlans::Tunnel(_) => None,
-    }
-}
-
-fn text(error: &Error) -> String {
-    match error {
-        Error::KernelForwarding { step, cause } => format!("{step}: {cause}"),
-        other => other.to_string(),
-    }
-}
-
-impl KernelBridge {
-    /// Stops forwarding from the next frame on.
-    fn pause(&mut self, reason: &str) -> Result<(), Error> {
-        if self.state == State::Active
-            && let Some(forwarding) = &self.forwarding
-        {
-            forwarding.set_active(false)?;
-        }
-        self.state = State::Paused;
-        self.reason = Some(reason.to_owned());
-        Ok(())
-    }
-
-    fn activate(&mut self) -> Result<(), Error> {
-        if self.state != State::Active
-            && let Some(forwarding) = &self.forwarding
-        {
-            forwarding.set_active(true)?;
-            self.state = State::Active;
-            self.reason = None;
-        }
-        Ok(())
-    }
-
-    /// Removes stations from the kernel.
-    fn forget(&mut self, keys: &[Key]) -> Result<(), Error> {
-        let Some(forwarding) = &self.forwarding else {
-            return Ok(());
-        };
-        for key in keys {
-            forwarding.remove_station(station(*key))?;
-            self.stations.remove(key);
-        }
-        Ok(())
-    }
-
-    fn forget_port(&mut self, port: u16) -> Result<(), Error> {
-        let at_port = self.stations.iter().filter(|(_, one)| one.port == port);
-        let keys: Vec<Key> = at_port.map(|(key, _)| *key).collect();
-        self.forget(&keys)
-    }
-
-    /// Refreshes the entries of stations whose frames the kernel has forwarded, of at most `reads` stations, and removes all stations that
-    /// the bridge does not know at their port any more.
-    fn follow(&mut self, fdb: &Fdb, now_s: u32, reads: usize) -> Result<(), Error> {
-        let Some(forwarding) = &self.forwarding else {
-            return Ok(());
-        };
-        let now = fdb.now(now_s);
-        let after = self.last_read.take().filter(|_| reads < usize::MAX);
-        let after = after.map_or(Bound::Unbounded, Bound::Excluded);
-        let mut gone = Vec::new();
-        let mut read = 0_usize;
-        for (key, known) in self.stations.range_mut((after, Bound::Unbounded)) {
-            if read == reads {
-                break;
-            }
-            read = read.saturating_add(1);
-            self.last_read = Some(*key);
-            match forwarding.last_seen(station(*key))? {
-                // It sent from elsewhere.
-                None => gone.push(*key),
-                Some(seen) if seen != known.seen => {
-                    known.seen = seen;
-                    fdb.refresh(fdb.hash(*key), known.port, now);
-                }
-                Some(_) => {}
-            }
-        }
-        if read < reads {
-            self.last_read = None;
-        }
-        let is_lost =
-            |(key, known): &(&Key, &Station)| fdb.look_up(fdb.hash(**key), now) != Some(known.port);
-        gone.extend(self.stations.iter().filter(is_lost).map(|(key, _)| *key));
-        self.forget(&gone)
-    }
-
-    /// Gives the kernel stations that the bridge has learned.
-    fn learn(&mut self, plan: &KernelPlan, now_s: u32) -> Result<(), Error> {
-        let Some(forwarding) = &self.forwarding else {
-            return Ok(());
-        };
-        let first = self.next_bucket;
-        let next = first.saturating_add(BUCKETS_A_TURN);
-        self.next_bucket = if next < plan.fdb.buckets() { next } else { 0 };
-        let mut left = NEW_A_TURN;
-        for entry in plan.fdb.snapshot_of(first, BUCKETS_A_TURN, now_s) {
-            let member = self.members.get(&entry.port);
-            let Some(member) = member.filter(|member| member.vlan == entry.vlan) else {
-                continue;
-            };
-            let is_own = plan.own.contains(&entry.address) || entry.address.is_multicast();
-            let Some(length_max) = member.length_max.filter(|_| !is_own) else {
-                continue;
-            };
-            let vlan = entry.vlan.map_or(0, VlanId::get);
-            let key = Key::in_vlan(vlan, entry.address.to_u64());
-            let known = self.stations.get(&key);
-            if known.is_some_and(|known| known.port == entry.port) {
-                continue;
-            }
-            let is_full = known.is_none() && self.stations.len() >= KERNEL_ADDRESSES_MAX;
-            if left == 0 || is_full {
-                break;
-            }
-            left = left.saturating_sub(1);
-            forwarding.set_station(station(key), &member.port, length_max)?;
-            let port = entry.port;
-            self.stations.insert(key, Station { port, seen: 0 });
-        }
-        Ok(())
-    }
-
-    fn report(&self) -> KernelForwardingReport {
-        let names = self.members.values().map(|member| member.name.clone());
-        KernelForwardingReport {
-            state: self.state,
-            reason: self.reason.clone(),
-            ports: names.collect(),
-            addresses: u32::try_from(self.stations.len()).unwrap_or(u32::MAX),
-        }
     }
 }
 
@@ -287,12 +78,19 @@ impl Engine {
             }
             is_planned
         });
-        for plan in &plans {
+        // A port may have changed its bridge: it leaves one before it joins the other.
+        let steps = [true, false].into_iter();
+        let steps = steps.flat_map(|leaves| plans.iter().map(move |plan| (leaves, plan)));
+        for (leaves, plan) in steps {
             let bridge = all.bridges.entry(plan.name.clone()).or_default();
             if bridge.state == State::Unavailable {
                 continue;
             }
-            if let Err(error) = self.keep_kernel_bridge(bridge, plan, reads) {
+            let kept = match leaves {
+                true => self.leave_kernel_ports(bridge, plan),
+                false => self.keep_kernel_bridge(bridge, plan, reads),
+            };
+            if let Err(error) = kept {
                 tracing::warn!(
                     "bridge '{}': {error} (the switch forwards all frames)",
                     plan.name
@@ -311,7 +109,6 @@ impl Engine {
         plan: &KernelPlan,
         reads: usize,
     ) -> Result<(), Error> {
-        self.leave_kernel_ports(bridge, plan)?;
         if let Some(reason) = plan.obstacle {
             return bridge.pause(reason);
         }
