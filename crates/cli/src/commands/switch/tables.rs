@@ -74,8 +74,8 @@ fn ports(ports: &[PortReport]) -> String {
     format!("{counts}\n\n{places}{details}")
 }
 
-/// Formats details that only some ports have: a reason to wait, the mode of AF_XDP, kernel forwarding, a speed, rules that a card has kept, a guest, the
-/// NUMA nodes of its memory, losses that the driver counts.
+/// Formats details that only some ports have: a reason to wait, the mode of AF_XDP, kernel forwarding, a speed, rules that a card has kept,
+/// a guest, the NUMA nodes of its memory, losses that the driver counts.
 fn port_details(port: &PortReport) -> String {
     let mut text = String::new();
     let name = &port.counts.name;
