@@ -48,13 +48,15 @@ enum Device {
     Sleeping([&'static str; 2]),
     /// The same with ports that merge datagrams: only frames of 64 octets are measured.
     Merging([&'static str; 2]),
+    /// The same with a bridge whose `veth` ports the kernel forwards between.
+    KernelForwarding([&'static str; 2]),
     /// The same with `af-xdp` ports, whose steering rules leave SSH to the kernel.
     Steered,
 }
 
 const BRIDGE: &str = "Linux bridge";
 
-const DEVICES: [(&str, Device); 13] = [
+const DEVICES: [(&str, Device); 14] = [
     (BRIDGE, Device::LinuxBridge),
     (
         "quietwire, tap",
@@ -71,6 +73,10 @@ const DEVICES: [(&str, Device); 13] = [
     (
         "quietwire, veth",
         Device::Quietwire(["veth:left0?netns=NETNS", "veth:right0?netns=NETNS"]),
+    ),
+    (
+        "quietwire, veth, kernel-forwarding",
+        Device::KernelForwarding(["veth:left0?netns=NETNS", "veth:right0?netns=NETNS"]),
     ),
     (
         "quietwire, af-packet",
@@ -249,7 +255,10 @@ impl Net {
         let hosts = ["left", "right"].map(Namespace::new);
         let middle = Namespace::new("middle");
         let uris = match device {
-            Device::Quietwire(uris) | Device::Sleeping(uris) | Device::Merging(uris) => uris,
+            Device::Quietwire(uris)
+            | Device::KernelForwarding(uris)
+            | Device::Sleeping(uris)
+            | Device::Merging(uris) => uris,
             Device::Steered => STEERED,
             Device::LinuxBridge | Device::OpenVSwitch(_) => CABLES,
         };
@@ -266,15 +275,23 @@ impl Net {
                 let started = OpenVSwitch::on_interfaces(directory, &middle.0, datapath, &CABLES);
                 ovs = Some(started);
             }
-            Device::Quietwire(uris) | Device::Sleeping(uris) | Device::Merging(uris) => {
+            Device::Quietwire(uris)
+            | Device::KernelForwarding(uris)
+            | Device::Sleeping(uris)
+            | Device::Merging(uris) => {
                 let idle = match device {
                     Device::Sleeping(_) => "sleep",
                     _ => "interrupt",
                 };
+                let configuration = match device {
+                    Device::KernelForwarding(_) => "kernel-forwarding = true\n",
+                    _ => "",
+                };
                 let [left, right] = &hosts;
                 let uris = [(uris[0], left), (uris[1], right)]
                     .map(|(uri, host)| uri.replace("NETNS", &host.0));
-                switch = Some(start_switch(directory, &middle, &uris, idle, ""));
+                let started = start_switch(directory, &middle, &uris, idle, configuration);
+                switch = Some(started);
             }
             Device::Steered => {
                 let rules = ["left", "right"].map(|port| STEERING_RULES.replace("PORT", port));
@@ -681,9 +698,7 @@ fn is_measured(device: Device, case: Case) -> bool {
     match device {
         Device::Sleeping(_) => matches!(case, Case::Silence),
         Device::Merging(_) => matches!(case, Case::Small),
-        Device::LinuxBridge | Device::OpenVSwitch(_) | Device::Quietwire(_) | Device::Steered => {
-            true
-        }
+        _ => true,
     }
 }
 
@@ -846,10 +861,7 @@ fn add_sides(run: &mut Run, devices: &[(&str, Device)]) {
                 "a bridge and two veth pairs; burst of the kernel's NAPI",
             ),
             Device::OpenVSwitch(datapath) => ovs_side(name, *datapath, "veth pairs"),
-            Device::Quietwire(_)
-            | Device::Sleeping(_)
-            | Device::Merging(_)
-            | Device::Steered => {
+            _ => {
                 let idle = match device {
                     Device::Sleeping(_) => "sleep",
                     _ => "interrupt",

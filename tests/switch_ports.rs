@@ -18,6 +18,8 @@ mod conversations;
 mod files;
 #[path = "switch_ports/kernel.rs"]
 mod kernel;
+#[path = "switch_ports/kernel_forwarding.rs"]
+mod kernel_forwarding;
 #[path = "switch_ports/killed.rs"]
 mod killed;
 #[path = "switch_ports/library_lines.rs"]

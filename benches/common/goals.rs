@@ -169,6 +169,7 @@ pub(crate) const SILENCE: &str = "request after a silence of 50 ms";
 const TAP: &str = "quietwire, tap";
 const SLEEPING_TAP: &str = "quietwire, tap, idle = sleep";
 const VETH_PORT: &str = "quietwire, veth";
+const KERNEL_FORWARDING: &str = "quietwire, veth, kernel-forwarding";
 const PACKET: &str = "quietwire, af-packet";
 const XDP: &str = "quietwire, af-xdp";
 const KERNEL_BRIDGE: &str = "Linux bridge";
@@ -496,6 +497,10 @@ pub(crate) const GOALS: &[Goal] = &[
     streams("af-packet, TCP to the left: throughput", TCP_LEFT, PACKET, KERNEL_BRIDGE, 0.5),
     streams("veth, TCP to the right: throughput", TCP_RIGHT, VETH_PORT, KERNEL_BRIDGE, 0.5),
     streams("veth, TCP to the left: throughput", TCP_LEFT, VETH_PORT, KERNEL_BRIDGE, 0.5),
+    streams("veth with kernel forwarding, TCP to the right: throughput", TCP_RIGHT, KERNEL_FORWARDING, KERNEL_BRIDGE, 0.8),
+    streams("veth with kernel forwarding, TCP to the left: throughput", TCP_LEFT, KERNEL_FORWARDING, KERNEL_BRIDGE, 0.8),
+    streams("veth with kernel forwarding, TCP to the right: as much as the kernel", TCP_RIGHT, KERNEL_FORWARDING, KERNEL_BRIDGE, 1.0),
+    streams("veth with kernel forwarding, TCP to the left: as much as the kernel", TCP_LEFT, KERNEL_FORWARDING, KERNEL_BRIDGE, 1.0),
     streams("tap, TCP to the right: throughput", TCP_RIGHT, TAP, KERNEL_OVS, 0.8),
     streams("tap, TCP to the right: throughput", TCP_RIGHT, TAP, USER_OVS, 1.0),
     streams("tap, TCP to the right: throughput", TCP_RIGHT, TAP, DPDK_OVS, 1.0),
@@ -503,6 +508,8 @@ pub(crate) const GOALS: &[Goal] = &[
     round_trip("tap, TCP: median round trip", TCP_ECHO, TAP),
     round_trip("veth, UDP: median round trip", UDP_ECHO, VETH_PORT),
     round_trip("veth, TCP: median round trip", TCP_ECHO, VETH_PORT),
+    round_trip("veth with kernel forwarding, UDP: median round trip", UDP_ECHO, KERNEL_FORWARDING),
+    round_trip("veth with kernel forwarding, TCP: median round trip", TCP_ECHO, KERNEL_FORWARDING),
     round_trip("af-packet, UDP: median round trip", UDP_ECHO, PACKET),
     round_trip("af-packet, TCP: median round trip", TCP_ECHO, PACKET),
     round_trip("af-xdp, UDP: median round trip", UDP_ECHO, XDP),
@@ -513,6 +520,7 @@ pub(crate) const GOALS: &[Goal] = &[
     first_frame("af-packet: first frame after a silence, µs", PACKET),
     first_frame("af-xdp: first frame after a silence, µs", XDP),
     rate("kernel_ports", "tap, frames of 64 octets: rate", (SMALL, TAP), (SMALL, KERNEL_BRIDGE), 0.8),
+    rate("kernel_ports", "veth with kernel forwarding, frames of 64 octets: rate", (SMALL, KERNEL_FORWARDING), (SMALL, KERNEL_BRIDGE), 0.8),
     rate("kernel_ports", "af-packet, frames of 64 octets: rate", (SMALL, PACKET), (SMALL, KERNEL_BRIDGE), 0.5),
     streams("gro=on, TCP to the right: no less than without", TCP_RIGHT, MERGED, UNMERGED, 1.0),
     streams("guest, TCP to it: throughput", TCP_TO_GUEST, GUEST, GUEST_BRIDGE, 0.8),

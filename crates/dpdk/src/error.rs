@@ -175,6 +175,14 @@ pub enum Error {
         /// The reason.
         cause: String,
     },
+    /// The kernel cannot forward frames between ports.
+    #[error("kernel forwarding is unavailable: {step}: {cause}")]
+    KernelForwarding {
+        /// The failed step.
+        step: &'static str,
+        /// Its error.
+        cause: String,
+    },
     /// A size or a count that a port does not support.
     #[error("port '{port}': {what}")]
     PortOptions {
@@ -246,7 +254,10 @@ impl Error {
             | Self::PciNotReady { .. }
             | Self::NoTunDevice { .. }
             | Self::Seccomp { .. } => Fault::MissingPrerequisite,
-            Self::EalTwice | Self::Steering { .. } | Self::Thread { .. } => Fault::Failed,
+            Self::EalTwice
+            | Self::Steering { .. }
+            | Self::KernelForwarding { .. }
+            | Self::Thread { .. } => Fault::Failed,
         }
     }
 }

@@ -24,10 +24,12 @@ mod checksums;
 pub mod cycles;
 mod devices_max;
 mod eal;
+mod ebpf;
 mod error;
 #[cfg(test)]
 mod fuzz;
 mod heap;
+mod kernel_forwarding;
 mod library_log;
 mod mempool;
 mod pcap;
@@ -52,6 +54,9 @@ pub use burst::{Blank, Burst, Drain, Mbuf};
 pub use devices_max::{DEVICES_MAX, too_many_devices};
 pub use eal::{Eal, EalOptions, HugePages, Memory};
 pub use error::Error;
+pub use kernel_forwarding::{
+    KERNEL_ADDRESSES_MAX, KernelCounts, KernelForwarding, KernelPort, KernelStation,
+};
 pub use mempool::Mempool;
 pub use port::{
     FilledSlots, FrameReader, FrameSource, FramesTaken, FreeSlots, Guest, PeerNamespaces, Port,

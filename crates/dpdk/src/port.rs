@@ -20,6 +20,7 @@ mod function;
 mod in_place;
 mod interface_request;
 mod interrupts;
+mod kernel_forwarding;
 mod memif;
 mod offload;
 mod options;

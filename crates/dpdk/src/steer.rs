@@ -11,8 +11,6 @@
 //!
 //! This module knows rules, programs and maps. It must not know ports.
 
-mod assembler;
-mod bpf;
 pub(crate) mod card_rules;
 pub(crate) mod flow_spec;
 pub(crate) mod offload;
@@ -25,6 +23,7 @@ mod tests;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use crate::ebpf::bpf;
 use program::Maps;
 use slots::Slots;
 

@@ -80,8 +80,8 @@ impl Capabilities {
     /// Memory of AF_XDP and of network cards, beyond `RLIMIT_MEMLOCK`.
     pub const IPC_LOCK: Self = Self(CapabilitySet::IPC_LOCK);
 
-    /// libxdp looks for the XDP program of an interface among all programs (bpf(2), `BPF_PROG_GET_FD_BY_ID`); taps and ends of veth pairs
-    /// in other network namespaces, also those of the pairs of AF_XDP (setns(2)); physical addresses of memory for cards without IOMMU
+    /// libxdp looks for the XDP program of an interface among all programs (bpf(2), `BPF_PROG_GET_FD_BY_ID`); programs of kernel forwarding
+    /// (`BPF_PROG_LOAD`); taps and ends of veth pairs in other network namespaces, also those of the pairs of AF_XDP (setns(2)); physical addresses of memory for cards without IOMMU
     /// (`/proc/self/pagemap`).
     pub const SYS_ADMIN: Self = Self(CapabilitySet::SYS_ADMIN);
 

@@ -16,7 +16,9 @@ mod faults;
 mod filter_offload;
 mod fragments;
 mod inspection;
+mod kernel_bridge;
 mod kernel_filter;
+mod kernel_forwarding;
 mod links;
 mod load_balancers;
 mod loose;
@@ -63,6 +65,7 @@ use crate::report::MoveReport;
 use balance::Loads;
 use buffers::SharedPools;
 use counted::{CountedFilter, CountedRules, CountedSteering};
+use kernel_bridge::KernelBridges;
 use loose::Loose;
 use maker::{Maker, System};
 use offloaded::OffloadedFilter;
@@ -85,6 +88,8 @@ type BridgePorts = Vec<(String, Vec<(u16, BridgingSetting)>)>;
 #[derive(Debug)]
 pub(crate) struct Engine {
     pub(crate) forwarders: Vec<Forwarder>,
+    /// Programs on interfaces of the ports.
+    kernel_forwarding: KernelBridges,
     /// Threads that were ordered to end.
     ending: Vec<Forwarder>,
     /// Queues and rings on their way between threads.
@@ -157,6 +162,7 @@ impl Engine {
         let service_doze = threads::doze_of(crate::threads::SERVICE, plan.idle)?;
         let mut engine = Self {
             forwarders: Vec::new(),
+            kernel_forwarding: KernelBridges::default(),
             ending: Vec::new(),
             loose: Loose::default(),
             slots: (0..crate::counters::PORTS_MAX).map(|_| None).collect(),
@@ -416,7 +422,7 @@ impl Engine {
     /// # Errors
     /// [`SwitchError::Config`] if the bridge or the port does not exist.
     pub(crate) fn flush_fdb(
-        &self,
+        &mut self,
         bridge: &str,
         port: Option<&str>,
         vlan: Option<VlanId>,
@@ -434,7 +440,9 @@ impl Engine {
             Some(name) => Some(self.number(name).ok_or_else(|| absent("port", name))?),
             None => None,
         };
-        Ok(view.fdb.flush(Selection { port, vlan }))
+        let flushed = view.fdb.flush(Selection { port, vlan });
+        self.settle_kernel_forwarding();
+        Ok(flushed)
     }
 
     /// Returns the ports of a bridge and their bridging settings.

@@ -3,6 +3,7 @@
 
 mod connections;
 mod guest;
+mod kernel_forwarding;
 mod rules;
 
 use std::collections::BTreeMap;
@@ -28,6 +29,7 @@ pub use connections::{
     TablePosition,
 };
 pub use guest::GuestReport;
+pub use kernel_forwarding::{KernelForwardingReport, KernelForwardingState};
 pub use rules::RuleReport;
 
 pub use quietwire_tables::drops::{PortDrop, PortDrops};
@@ -125,6 +127,9 @@ pub struct PortCounts {
     /// sent.
     #[serde(default)]
     pub merged: u64,
+    /// Frames received that the kernel forwarded, among all frames received.
+    #[serde(default)]
+    pub kernel_forwarded: u64,
     /// Frames dropped.
     pub drops: PortDrops,
     /// Frames by effect of the filter rules.
@@ -149,6 +154,9 @@ pub struct PortReport {
     /// Mode of the frames between the interface and an AF_XDP port: `zero-copy` or `copy`. `None` for other ports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub xdp_mode: Option<String>,
+    /// State of kernel forwarding, and the reason for another state than `active`. `None` for ports that take no part.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel_forwarding: Option<String>,
     /// Link speed, Mbit/s, if the port has one.
     pub speed_mbps: Option<u32>,
     /// Flow control that the driver of a `pci` port reports: `on`, `off`, `rx` or `tx`. Most drivers report `off` without a link. `None`
@@ -392,6 +400,9 @@ pub struct BridgeCounts {
     pub static_elsewhere: u64,
     /// Addresses aged out.
     pub aged: u64,
+    /// Kernel forwarding, in a bridge with this option.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel_forwarding: Option<KernelForwardingReport>,
 }
 
 /// A VRF.
@@ -796,6 +807,14 @@ mod tests {
         check(
             &[Origin::Found, Origin::Kernel, Origin::Static],
             Origin::name,
+        );
+        check(
+            &[
+                KernelForwardingState::Active,
+                KernelForwardingState::Paused,
+                KernelForwardingState::Unavailable,
+            ],
+            KernelForwardingState::name,
         );
         check(
             &[SteeredBy::Xdp, SteeredBy::Software, SteeredBy::Card],

@@ -7,11 +7,14 @@
 use quietwire_dpdk::PortKind;
 use quietwire_host::privileges::Capabilities;
 
-use crate::config::{LaterPorts, Plan, PortPlan};
+use crate::config::{Group, LaterPorts, Plan, PortPlan};
 use crate::error::SwitchError;
 
 /// Capability for ports with `netns`.
 const NETNS: Capabilities = Capabilities::SYS_ADMIN;
+
+/// Capability for programs of kernel forwarding (bpf(2)).
+const KERNEL_FORWARDING: Capabilities = Capabilities::SYS_ADMIN;
 
 /// Capability for the kernel taps of router interfaces.
 const KERNEL_TAPS: Capabilities = Capabilities::NET_ADMIN;
@@ -52,7 +55,12 @@ impl Rights {
         let of_kinds = kinds.iter().map(|kind| capabilities_of(*kind));
         let netns = has_netns(plan) || allows_netns(&plan.later_ports);
         let taps = kernel_tap(plan).is_some();
-        let of_options = [(netns, NETNS), (taps, KERNEL_TAPS)];
+        let forwards = kernel_forwarding(plan).is_some();
+        let of_options = [
+            (netns, NETNS),
+            (taps, KERNEL_TAPS),
+            (forwards, KERNEL_FORWARDING),
+        ];
         let of_options = of_options.into_iter().filter(|(is_needed, _)| *is_needed);
         let kept = of_kinds
             .chain(of_options.map(|(_, capabilities)| capabilities))
@@ -103,6 +111,15 @@ impl Rights {
             );
             return Err(refused(location, &what, &self.later.with(PortKind::Tap)));
         }
+        if let Some(bridge) = kernel_forwarding(next)
+            && !self.kept.contains(KERNEL_FORWARDING)
+        {
+            let location = format!("bridge '{bridge}'");
+            let what = format!(
+                "kernel-forwarding requires the capability {KERNEL_FORWARDING}, which the switch gave up at its start"
+            );
+            return Err(refused(location, &what, &self.later.with_netns()));
+        }
         Ok(())
     }
 }
@@ -124,6 +141,14 @@ fn kernel_tap(plan: &Plan) -> Option<&str> {
     let mut interfaces = plan.layer3.interfaces.iter();
     let found = interfaces.find(|one| one.kernel.is_some());
     found.map(|one| one.name.as_str())
+}
+
+/// Returns the name of a bridge with kernel forwarding.
+fn kernel_forwarding(plan: &Plan) -> Option<&str> {
+    plan.groups.iter().find_map(|group| match group {
+        Group::Bridge(bridge) if bridge.kernel_forwarding => Some(bridge.name.as_str()),
+        _ => None,
+    })
 }
 
 fn refused(location: String, what: &str, instead: &LaterPorts) -> SwitchError {
@@ -158,6 +183,8 @@ mod tests {
     }
 
     const KERNEL_TAP: &str = "[[interface]]\nname = \"i\"\nport = \"p0\"\naddresses = [\"192.0.2.1/24\"]\nkernel = \"k\"\n";
+    const FORWARDING_BRIDGE: &str =
+        "[[bridge]]\nname = \"lan\"\nports = [\"p0\"]\nkernel-forwarding = true\n";
     const MEMIF: &str = "memif:/m?role=server";
 
     /// The guide has a row for each capability: the kinds of ports that require it, and what else requires it.
@@ -168,7 +195,10 @@ mod tests {
             (Capabilities::NET_ADMIN, "interfaces with `kernel`"),
             (Capabilities::NET_RAW, ""),
             (Capabilities::IPC_LOCK, ""),
-            (Capabilities::SYS_ADMIN, "`netns` of `tap` and `veth`"),
+            (
+                Capabilities::SYS_ADMIN,
+                "`netns` of `tap` and `veth`, bridges with `kernel-forwarding`",
+            ),
         ] {
             let requires = |kind: &PortKind| capabilities_of(*kind).contains(capability);
             let kinds = PortKind::ALL.into_iter().filter(requires);
@@ -198,6 +228,7 @@ mod tests {
             assert_eq!(kept(uris, later, ""), expected, "{uris:?} {later}");
         }
         assert_eq!(kept(&[MEMIF], "none", KERNEL_TAP), "NET_ADMIN");
+        assert_eq!(kept(&[MEMIF], "none", FORWARDING_BRIDGE), "SYS_ADMIN");
         let table = "[[vrf]]\nname = \"main\"\nkernel-table = 254\n";
         assert_eq!(kept(&[MEMIF], "none", table), "none");
     }
@@ -225,6 +256,7 @@ mod tests {
             ("vhost", (&[MEMIF, "vhost:/v"][..], "")),
             ("tap", (&[MEMIF, "tap:t"][..], KERNEL_TAP)),
             ("veth,netns", (&[MEMIF, "veth:t?netns=n"][..], "")),
+            ("veth,netns", (&[MEMIF][..], FORWARDING_BRIDGE)),
         ];
         for (later, next) in allowed {
             assert_eq!(check(later, next), Ok(()));
@@ -249,6 +281,11 @@ mod tests {
                 "memif",
                 (&[MEMIF][..], KERNEL_TAP),
                 "interface 'i': kernel requires the capability NET_ADMIN, which the switch gave up at its start (start the switch with `--later-ports memif,tap`)",
+            ),
+            (
+                "memif",
+                (&[MEMIF][..], FORWARDING_BRIDGE),
+                "bridge 'lan': kernel-forwarding requires the capability SYS_ADMIN, which the switch gave up at its start (start the switch with `--later-ports memif,netns`)",
             ),
         ];
         for (later, next, expected) in refused {

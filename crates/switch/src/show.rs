@@ -32,6 +32,7 @@ impl Engine {
             .filter(|(_, (_, slot))| !slot.is_closing)
             .map(|(counts, (number, slot))| PortReport {
                 kept_card_rules: self.rules_kept_by_card(number),
+                kernel_forwarding: self.kernel_forwarding_of_port(number),
                 ..port_report(self.group_name(&counts.name), counts, slot)
             })
             .chain(self.removed_reports())
@@ -70,6 +71,7 @@ impl Engine {
         for slot in self.slots.iter_mut().flatten() {
             slot.driver.update(&slot.handle);
         }
+        self.count_kernel_forwarding();
         self.ports()
             .map(|(number, slot)| since(&self.counted(number), slot))
             .collect()
@@ -227,6 +229,7 @@ impl Engine {
             not_learned,
             static_elsewhere,
             aged: bridge.aged.load(Ordering::Relaxed),
+            kernel_forwarding: self.kernel_forwarding_report(&bridge.name),
         }
     }
 }
@@ -325,6 +328,7 @@ fn port_report(group: String, counts: PortCounts, slot: &Slot) -> PortReport {
         state: state.to_owned(),
         waiting_reason: handle.down_reason().filter(|_| !link_up),
         xdp_mode: handle.xdp_mode().map(|mode| mode.to_string()),
+        kernel_forwarding: None,
         speed_mbps: handle.speed_mbps(),
         flow_control: handle.flow_control().map(|mode| mode.name().to_owned()),
         link_changes: slot.link.changes,
@@ -353,15 +357,19 @@ fn memory_of(octets_by_node: &BTreeMap<u32, u64>) -> Vec<NodeMemory> {
 fn since(all: &PortCounts, slot: &Slot) -> PortCounts {
     let base = &slot.base;
     let driver = &slot.driver;
+    let kernel = &slot.kernel;
+    // Those of forwarding threads, and those of the kernel.
+    let sum = |all: u64, base: u64, kernel: u64| all.saturating_sub(base).saturating_add(kernel);
     PortCounts {
         name: slot.plan.name.clone(),
-        rx_frames: all.rx_frames.saturating_sub(base.rx_frames),
-        rx_octets: all.rx_octets.saturating_sub(base.rx_octets),
-        tx_frames: all.tx_frames.saturating_sub(base.tx_frames),
-        tx_octets: all.tx_octets.saturating_sub(base.tx_octets),
+        rx_frames: sum(all.rx_frames, base.rx_frames, kernel.rx_frames),
+        rx_octets: sum(all.rx_octets, base.rx_octets, kernel.rx_octets),
+        tx_frames: sum(all.tx_frames, base.tx_frames, kernel.tx_frames),
+        tx_octets: sum(all.tx_octets, base.tx_octets, kernel.tx_octets),
         tx_tso_frames: all.tx_tso_frames.saturating_sub(base.tx_tso_frames),
         segmented: all.segmented.saturating_sub(base.segmented),
         merged: all.merged.saturating_sub(base.merged),
+        kernel_forwarded: kernel.rx_frames,
         drops: PortDrops::of(|reason| match reason {
             PortDrop::NoBuffers => driver.no_buffers(),
             PortDrop::RxMissed => driver.rx_missed(),

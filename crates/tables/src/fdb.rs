@@ -352,10 +352,32 @@ impl Fdb {
         })
     }
 
+    /// Refreshes a learned address whose frames the forwarding threads do not receive. Returns true if it is known on this port.
+    pub fn refresh(&self, hash: Hash, port: u16, now: Now) -> bool {
+        match self.find(hash) {
+            Some((_, word)) if word.port() != port => false,
+            Some((slot, word)) if !word.is_static() && !Ageing::is_fresh(word.stamp(), now) => {
+                let new = Word::new(word.identity(), port, now.stamp());
+                change(slot, word, new, &self.counts)
+            }
+            found => found.is_some(),
+        }
+    }
+
     /// Returns the entries, unordered. Entries that change concurrently may be missing or duplicated.
     pub fn snapshot(&self, now_s: u32) -> impl Iterator<Item = Entry> + '_ {
+        self.snapshot_of(0, usize::MAX, now_s)
+    }
+
+    /// Returns the entries in `count` buckets from `first`, as [`Self::snapshot`] does.
+    pub fn snapshot_of(
+        &self,
+        first: usize,
+        count: usize,
+        now_s: u32,
+    ) -> impl Iterator<Item = Entry> + '_ {
         let now = self.now(now_s);
-        self.slots(0, usize::MAX).filter_map(move |(bucket, slot)| {
+        self.slots(first, count).filter_map(move |(bucket, slot)| {
             let word = slot.word();
             let shown = word != Word::EMPTY && !self.ageing.is_over(word.stamp(), now);
             shown.then(|| {

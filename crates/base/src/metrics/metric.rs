@@ -99,6 +99,8 @@ metrics! {
         "Frames with TCP data that were cut into segments before they were sent.";
     SwitchPortMergedFramesTotal = Counter "quietwire_switch_port_merged_frames_total" ["port"]
         "TCP segments and UDP datagrams that were merged into larger frames before they were sent.";
+    SwitchPortKernelForwardedFramesTotal = Counter "quietwire_switch_port_kernel_forwarded_frames_total" ["port"]
+        "Frames received that the kernel forwarded, among all frames received.";
     SwitchPortDropsTotal = Counter "quietwire_switch_port_drops_total" ["port", "reason"]
         "Frames dropped, by reason.";
     SwitchPortRuleEffectsTotal = Counter "quietwire_switch_port_rule_effects_total" ["port", "effect"]
@@ -145,6 +147,8 @@ metrics! {
         "Addresses known.";
     SwitchBridgeAddressesMax = Gauge "quietwire_switch_bridge_addresses_max" ["bridge"]
         "Maximum number of addresses.";
+    SwitchBridgeKernelForwardingActive = Gauge "quietwire_switch_bridge_kernel_forwarding_active" ["bridge"]
+        "1 while the kernel forwards between veth ports of the bridge.";
     SwitchBridgeFloodedFramesTotal = Counter "quietwire_switch_bridge_flooded_frames_total" ["bridge"]
         "Frames flooded.";
     SwitchBridgeLearnedTotal = Counter "quietwire_switch_bridge_learned_total" ["bridge"]

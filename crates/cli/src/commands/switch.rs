@@ -144,6 +144,9 @@ struct RunArgs {
     /// Ageing time of learned addresses, seconds. [default: 300]
     #[arg(long, value_name = "N")]
     ageing_s: Option<u32>,
+    /// Let the kernel forward between veth ports of the same bridge. [default: false]
+    #[arg(long, value_name = "BOOL")]
+    kernel_forwarding: Option<bool>,
     /// Exit when the parent process exits.
     #[arg(long)]
     exit_with_parent: bool,
@@ -371,6 +374,7 @@ fn settings(args: &RunArgs) -> Settings {
         metrics: args.metrics,
         max_entries: args.max_entries,
         ageing_s: args.ageing_s,
+        kernel_forwarding: args.kernel_forwarding,
         ..Settings::default()
     }
 }
@@ -415,6 +419,7 @@ fn parse_bridge(text: &str) -> Result<BridgeSetting, String> {
         ports: names(ports),
         max_entries: None,
         ageing_s: None,
+        kernel_forwarding: None,
         flooding: None,
         location: Location::Option("--bridge"),
     })

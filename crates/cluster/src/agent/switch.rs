@@ -239,6 +239,7 @@ impl<O: Orders> SwitchChanges<'_, O> {
             ports: Vec::new(),
             max_entries: None,
             ageing_s: None,
+            kernel_forwarding: None,
         });
         if self.change(format!("bridge {name}"), change) {
             made.bridges.insert(name.clone());

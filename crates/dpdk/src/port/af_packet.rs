@@ -24,6 +24,7 @@ mod tests;
 mod whole;
 
 use std::mem::ManuallyDrop;
+use std::os::fd::BorrowedFd;
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -161,8 +162,19 @@ impl Interface {
             .is_some_and(|queue| queue.receiver.link_is_up())
     }
 
+    /// Sets a program that decides which frames the port receives, or lets it receive all.
+    ///
+    /// # Errors
+    /// The step and the kernel's error. Some queues may have the former program.
+    pub(crate) fn set_filter(
+        &self,
+        program: Option<BorrowedFd<'_>>,
+    ) -> Result<(), (&'static str, Errno)> {
+        let mut queues = self.queues.iter();
+        queues.try_for_each(|queue| queue.receiver.set_filter(program))
+    }
+
     /// Returns the MTU: longest packet after the Ethernet header, octets. None if the interface is gone.
-    #[cfg(test)]
     pub(crate) fn mtu(&self) -> Option<usize> {
         self.queues.first()?.receiver.mtu().ok()
     }

@@ -48,6 +48,11 @@ impl Pair {
         self.is_deleted = !self.is_kept;
     }
 
+    /// Returns the index of the near end.
+    pub(super) const fn index(&self) -> u32 {
+        self.index
+    }
+
     /// Returns true if the value deletes the pair.
     pub(super) const fn is_deleted(&self) -> bool {
         self.is_deleted

@@ -10,12 +10,12 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use quietwire_packet::{IPV6_EXTENSIONS_MAX, IpProtocol};
 
-use super::assembler::{
+use super::rule::{CardTarget, SteerMatch, SteerRule, SteerTarget};
+use super::slots::{self, Slots, UNMATCHED};
+use crate::ebpf::assembler::{
     Assembler, AssemblerError, Condition, Helper, Instruction, Label, R0, R1, R2, R3, R4, R5, R6,
     R7, R8, R9, R10, Register, Size,
 };
-use super::rule::{CardTarget, SteerMatch, SteerRule, SteerTarget};
-use super::slots::{self, Slots, UNMATCHED};
 use Condition::{AnyBit, Equal, Greater, Less, NotEqual};
 use Size::{Half, Octet, Word};
 

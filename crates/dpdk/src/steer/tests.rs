@@ -14,6 +14,7 @@ use proptest::sample::select;
 use super::program::{self, Maps, PASS};
 use super::slots::{self, Slots};
 use super::*;
+use crate::ebpf::assembler;
 
 /// linux/bpf.h, XDP_DROP: the result for the switch here, because no queue has a socket.
 const DROP: i32 = 1;

@@ -50,6 +50,7 @@ struct File {
     metrics: Option<std::net::SocketAddr>,
     max_entries: Option<u32>,
     ageing_s: Option<u32>,
+    kernel_forwarding: Option<bool>,
     fdb: Option<Vec<Spanned<StaticSetting>>>,
     vrf: Option<Vec<Spanned<VrfSetting>>>,
     interface: Option<Vec<Spanned<InterfaceSetting>>>,
@@ -110,6 +111,7 @@ struct Bridge {
     ports: Vec<String>,
     max_entries: Option<u32>,
     ageing_s: Option<u32>,
+    kernel_forwarding: Option<bool>,
     flooding: Option<FloodingSetting>,
 }
 
@@ -120,6 +122,7 @@ impl Bridge {
             ports: self.ports,
             max_entries: self.max_entries,
             ageing_s: self.ageing_s,
+            kernel_forwarding: self.kernel_forwarding,
             flooding: self.flooding,
             location,
         }
@@ -215,6 +218,7 @@ fn parse(path: &Path, text: &str) -> Result<Settings, SwitchError> {
         metrics: file.metrics,
         max_entries: file.max_entries,
         ageing_s: file.ageing_s,
+        kernel_forwarding: file.kernel_forwarding,
         statics: file.fdb.map(|list| shared(list, "fdb", &location)),
         vrfs: file.vrf.map(|list| located(list, "vrf", &location)),
         interfaces: file

@@ -87,6 +87,8 @@ pub struct BridgeSetting {
     pub max_entries: Option<u32>,
     /// Ageing time, seconds. Default: [`Settings::ageing_s`].
     pub ageing_s: Option<u32>,
+    /// Whether the kernel forwards between its `veth` ports. Default: [`Settings::kernel_forwarding`].
+    pub kernel_forwarding: Option<bool>,
     /// Kinds of frames it floods.
     pub flooding: Option<FloodingSetting>,
     /// Source location of the setting.
@@ -136,6 +138,8 @@ pub struct Settings {
     pub max_entries: Option<u32>,
     /// Ageing time of each bridge, seconds. Default: 300 (IEEE 802.1Q, table 8-7).
     pub ageing_s: Option<u32>,
+    /// Whether the kernel forwards between `veth` ports of each bridge. Default: false.
+    pub kernel_forwarding: Option<bool>,
     /// Static entries of bridges.
     pub statics: Option<SharedList<Located<Arc<StaticSetting>>>>,
     /// Virtual routing and forwarding tables.
@@ -201,6 +205,7 @@ impl Settings {
             metrics: self.metrics.or(other.metrics),
             max_entries: self.max_entries.or(other.max_entries),
             ageing_s: self.ageing_s.or(other.ageing_s),
+            kernel_forwarding: self.kernel_forwarding.or(other.kernel_forwarding),
             statics: self.statics.or(other.statics),
             vrfs: self.vrfs.or(other.vrfs),
             interfaces: self.interfaces.or(other.interfaces),

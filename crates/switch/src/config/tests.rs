@@ -173,6 +173,7 @@ fn a_file_becomes_a_plan() {
             ports: vec![2, 3],
             max_entries: 100,
             ageing_s: 20,
+            kernel_forwarding: false,
             flooding: FloodingSetting::default(),
             statics: SharedList::default()
         })
@@ -457,7 +458,7 @@ fn a_written_configuration_gives_the_same_plan() {
     );
     let bridged = FILE
         .replace("uri = \"null:\"\n", "uri = \"null:\"\nbridging = { trunk = \"5-7\", storm = { broadcast-pps = 9 } }\n")
-        .replace("ageing-s = 20", "ageing-s = 20\nflooding = { multicast = false }\n[[fdb]]\nbridge = \"lan\"\nmac = \"02:00:00:00:00:01\"\nvlan = 5\nport = \"c\"");
+        .replace("ageing-s = 20", "ageing-s = 20\nkernel-forwarding = true\nflooding = { multicast = false }\n[[fdb]]\nbridge = \"lan\"\nmac = \"02:00:00:00:00:01\"\nvlan = 5\nport = \"c\"");
     let plan = parse(&bridged).unwrap().plan(&online()).unwrap();
     let text = plan.to_toml().unwrap();
     assert_eq!(
@@ -619,6 +620,12 @@ fn changes_edit_what_was_asked_for() {
         panic!()
     };
     assert_eq!((lan.ports.as_slice(), lan.ageing_s), (&[3][..], 7));
+    assert!(!lan.kernel_forwarding);
+    let plan = after(r#"{"set-bridge":{"name":"lan","kernel_forwarding":true}}"#).unwrap();
+    let Group::Bridge(lan) = &plan.groups[1] else {
+        panic!()
+    };
+    assert!(lan.kernel_forwarding);
     let plan = after(r#"{"set-threads":{"forwarding_cpus":"2-3"}}"#).unwrap();
     assert_eq!(plan.forwarding_cpus.to_string(), "2-3");
     for (change, part) in [

@@ -118,6 +118,7 @@ struct Bridge<'plan> {
     ports: Vec<&'plan str>,
     max_entries: u32,
     ageing_s: u32,
+    kernel_forwarding: bool,
     #[serde(skip_serializing_if = "is_default")]
     flooding: &'plan FloodingSetting,
 }
@@ -155,6 +156,7 @@ impl Plan {
                         ports: names(&plan.ports),
                         max_entries: plan.max_entries,
                         ageing_s: plan.ageing_s,
+                        kernel_forwarding: plan.kernel_forwarding,
                         flooding: &plan.flooding,
                     })
                 }

@@ -168,6 +168,7 @@ impl Controller {
             replication.turn(&mut self.engine, Instant::now());
         }
         self.engine.end_idle_watches();
+        self.engine.turn_kernel_forwarding();
         self.engine.retire_removed();
         self.engine.settle_periodically();
         match self.engine.forwarders.iter().find(|one| one.has_ended()) {

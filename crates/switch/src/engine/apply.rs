@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use quietwire_dpdk::ring::{self, FrameReceiver};
-use quietwire_dpdk::{DEVICES_MAX, Mempool, Port, PortOptions, PortUri, RxQueue, too_many_devices};
+use quietwire_dpdk::{
+    DEVICES_MAX, KernelCounts, Mempool, Port, PortOptions, PortUri, RxQueue, too_many_devices,
+};
 use quietwire_packet::FCS_LENGTH;
 use quietwire_tables::fdb::Fdb;
 use quietwire_tables::fragment_order::HELD_FRAGMENTS;
@@ -125,6 +127,14 @@ impl Engine {
     /// The running plan stays in force.
     pub(crate) fn apply(&mut self, next: Plan) -> Result<(), SwitchError> {
         self.plan.check_changeable(&next)?;
+        // The kernel does not know the settings that change.
+        self.pause_kernel_forwarding();
+        let applied = self.apply_while_paused(next);
+        self.settle_kernel_forwarding();
+        applied
+    }
+
+    fn apply_while_paused(&mut self, next: Plan) -> Result<(), SwitchError> {
         self.withdraw_offloaded();
         self.settle()?;
         let made = self
@@ -364,6 +374,7 @@ impl Engine {
                 base: PortCounts::default(),
                 driver: DriverDrops::default(),
                 link: Link::default(),
+                kernel: KernelCounts::default(),
                 _buffers: buffers,
             };
             opened.push((slot, started.rx));

@@ -19,6 +19,7 @@ impl Engine {
             tx_tso_frames: sum(|c| &c.tx_tso_frames),
             segmented: sum(|c| &c.segmented),
             merged: sum(|c| &c.merged),
+            kernel_forwarded: 0,
             drops: PortDrops::of(|reason| self.sum(port, |one| one.dropped(reason))),
             effects: RuleEffects::of(|effect| self.sum(port, |one| one.effect(effect))),
         }

@@ -299,7 +299,7 @@ impl Engine {
     }
 
     /// Returns whether some rule can match received frames of a port, or frames that leave by it.
-    fn has_rules(&self, number: u16, is_out: bool) -> bool {
+    pub(super) fn has_rules(&self, number: u16, is_out: bool) -> bool {
         let Some(name) = self.slot(number).map(|slot| slot.plan.name.as_str()) else {
             return false;
         };

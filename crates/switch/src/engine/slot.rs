@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use quietwire_dpdk::{PortHandle, TxQueue};
+use quietwire_dpdk::{KernelCounts, PortHandle, TxQueue};
 
 use super::assign::QueueId;
 use super::buffers::PortBuffers;
@@ -45,5 +45,7 @@ pub(crate) struct Slot {
     pub(crate) base: PortCounts,
     pub(crate) driver: DriverDrops,
     pub(crate) link: Link,
+    /// Frames that the kernel has forwarded since this port was opened.
+    pub(crate) kernel: KernelCounts,
     pub(crate) _buffers: PortBuffers,
 }

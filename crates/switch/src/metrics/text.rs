@@ -4,9 +4,9 @@
 use quietwire_base::metrics::{Histogram, Labels, Metric, MetricsText};
 
 use crate::report::{
-    BackendReport, BridgeCounts, ConnectionsReport, LoadBalancerReport, NatReport, PortReport,
-    QueueReport, ReplicationReport, Role, RouterCounts, StatsReport, SteerReport, SteeredBy,
-    StepCounts, ThreadCounts,
+    BackendReport, BridgeCounts, ConnectionsReport, KernelForwardingState, LoadBalancerReport,
+    NatReport, PortReport, QueueReport, ReplicationReport, Role, RouterCounts, StatsReport,
+    SteerReport, SteeredBy, StepCounts, ThreadCounts,
 };
 
 /// Reports of the engine that metrics are made of.
@@ -91,6 +91,9 @@ fn of_ports(text: &mut MetricsText, ports: &[PortReport]) {
         }),
         (Metric::SwitchPortMergedFramesTotal, |port| {
             port.counts.merged
+        }),
+        (Metric::SwitchPortKernelForwardedFramesTotal, |port| {
+            port.counts.kernel_forwarded
         }),
     ] {
         text.add_counts(metric, each(of));
@@ -263,6 +266,10 @@ fn of_bridges(text: &mut MetricsText, bridges: &[BridgeCounts]) {
         ),
         (Metric::SwitchBridgeAddressesMax, |bridge| {
             u64::from(bridge.max_entries)
+        }),
+        (Metric::SwitchBridgeKernelForwardingActive, |bridge| {
+            let report = bridge.kernel_forwarding.as_ref();
+            u64::from(report.is_some_and(|one| one.state == KernelForwardingState::Active))
         }),
     ] {
         let samples = each(of)

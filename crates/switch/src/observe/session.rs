@@ -64,3 +64,15 @@ pub(crate) struct Watches {
     pub(super) capture: Option<Capture>,
     pub(super) trace: Option<Trace>,
 }
+
+impl Watches {
+    /// Returns true while frames are captured.
+    pub(crate) const fn has_capture(&self) -> bool {
+        self.capture.is_some()
+    }
+
+    /// Returns true while frames are traced.
+    pub(crate) const fn has_trace(&self) -> bool {
+        self.trace.is_some()
+    }
+}

@@ -202,6 +202,8 @@ impl Engine {
             snap_length: snap_length as usize,
             readers: Vec::new(),
         });
+        // The kernel's frames go through the threads first.
+        self.settle_kernel_forwarding();
         if let Err(error) = self.watch_on_all() {
             self.end_capture();
             return Err(error);
@@ -291,6 +293,7 @@ impl Engine {
             common,
             readers,
         });
+        self.settle_kernel_forwarding();
         if let Err(error) = self.watch_on_all() {
             self.end_trace();
             return Err(error);

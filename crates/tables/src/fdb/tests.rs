@@ -50,6 +50,29 @@ fn as_many_fit_as_were_promised() {
 }
 
 #[test]
+fn an_address_is_refreshed_on_its_port_only() {
+    let fdb = Fdb::new(16, 10);
+    let refresh = |number, port, now_s| fdb.refresh(fdb.hash(key(number)), port, fdb.now(now_s));
+    learn(&fdb, 1, 3, 100);
+    learn(&fdb, 2, 3, 100);
+    fdb.set_static(key(4), 3).unwrap();
+    assert!(refresh(1, 3, 108) && refresh(1, 3, 108));
+    assert!(!refresh(2, 4, 108) && !refresh(5, 3, 108));
+    assert!(refresh(4, 3, 108) && !refresh(4, 4, 108));
+    assert_eq!(look_up(&fdb, 1, 118), Some(3));
+    assert_eq!(look_up(&fdb, 2, 118), None);
+    assert_eq!(
+        (look_up(&fdb, 4, 118), look_up(&fdb, 5, 118)),
+        (Some(3), None)
+    );
+    assert_eq!(sweep(&fdb, 118), 1);
+    assert_eq!(fdb.learned_on(3), 1);
+    // Parts of the table make up the whole.
+    let parts = (0..fdb.buckets()).flat_map(|bucket| fdb.snapshot_of(bucket, 1, 118));
+    assert_eq!(parts.count(), fdb.snapshot(118).count());
+}
+
+#[test]
 fn entries_age_from_their_last_frame() {
     let fdb = Fdb::new(16, 10);
     learn(&fdb, 1, 1, 100);

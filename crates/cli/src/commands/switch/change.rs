@@ -124,6 +124,9 @@ enum Add {
         /// Ageing time of learned addresses, seconds.
         #[arg(long, value_name = "N")]
         ageing_s: Option<u32>,
+        /// Let the kernel forward between veth ports.
+        #[arg(long, value_name = "BOOL")]
+        kernel_forwarding: Option<bool>,
     },
     /// A VRF.
     Vrf {
@@ -343,6 +346,9 @@ enum Set {
         /// Ageing time of learned addresses, seconds. A change flushes the learned addresses.
         #[arg(long, value_name = "N")]
         ageing_s: Option<u32>,
+        /// Let the kernel forward between veth ports.
+        #[arg(long, value_name = "BOOL")]
+        kernel_forwarding: Option<bool>,
     },
     /// A VRF, such as main. Options that are not given are reset to their defaults.
     Vrf {
@@ -427,11 +433,13 @@ pub(super) fn add(args: AddArgs) -> Result<()> {
             ports,
             max_entries,
             ageing_s,
+            kernel_forwarding,
         } => Change::AddBridge(AddBridge {
             name,
             ports,
             max_entries,
             ageing_s,
+            kernel_forwarding,
         }),
         Add::Fdb {
             bridge,
@@ -553,12 +561,14 @@ pub(super) fn set(args: SetArgs) -> Result<()> {
             del_ports,
             max_entries,
             ageing_s,
+            kernel_forwarding,
         } => Change::SetBridge(SetBridge {
             name,
             add_ports,
             del_ports,
             max_entries,
             ageing_s,
+            kernel_forwarding,
         }),
         Set::Vrf { name, kernel_table } => Change::SetVrf(VrfSetting { name, kernel_table }),
         Set::Interface(interface) => Change::SetInterface(interface.setting()),

@@ -106,6 +106,7 @@ fn of_port(port: &PortCounts) -> impl Iterator<Item = Counter> {
         ("sent for the peer to segment (TSO)", port.tx_tso_frames),
         ("segmented before sending", port.segmented),
         ("merged before sending", port.merged),
+        ("rx forwarded by the kernel", port.kernel_forwarded),
     ]
     .map(|(counter, count)| if_any(Owner::Port, &port.name, counter, count));
     let drops = port.drops.iter().map(|(reason, count)| {

@@ -74,8 +74,8 @@ fn ports(ports: &[PortReport]) -> String {
     format!("{counts}\n\n{places}{details}")
 }
 
-/// Formats details that only some ports have: a reason to wait, the mode of AF_XDP, a speed, flow control, rules that a card has
-/// kept, a guest, the NUMA nodes of its memory, losses that the driver counts.
+/// Formats details that only some ports have: a reason to wait, the mode of AF_XDP, kernel forwarding, a speed, flow control, rules that a
+/// card has kept, a guest, the NUMA nodes of its memory, losses that the driver counts.
 fn port_details(port: &PortReport) -> String {
     let mut text = String::new();
     let name = &port.counts.name;
@@ -84,6 +84,10 @@ fn port_details(port: &PortReport) -> String {
     }
     if let Some(mode) = &port.xdp_mode {
         text += &format!("\n{name}: AF_XDP in {mode} mode");
+    }
+    if let Some(state) = &port.kernel_forwarding {
+        let frames = port.counts.kernel_forwarded;
+        text += &format!("\n{name}: kernel forwarding is {state} ({frames} rx frames)");
     }
     if let Some(speed_mbps) = port.speed_mbps {
         text += &format!("\n{name}: {speed_mbps} Mbit/s");

@@ -5,7 +5,7 @@
 use std::io::{IoSlice, IoSliceMut};
 use std::mem;
 use std::ops::Deref;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr;
 
 use nix::errno::Errno;
@@ -239,6 +239,15 @@ impl PacketSocket {
         };
         self.set_of(libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
             .map_err(|error| ("SO_ATTACH_FILTER", error))
+    }
+
+    /// Sets a program that decides which frames the socket receives, or lets it receive all.
+    pub(super) fn set_filter(&self, program: Option<BorrowedFd<'_>>) -> Result<(), Failure> {
+        let Some(program) = program else {
+            return self.unblock_receive();
+        };
+        self.set_of(libc::SOL_SOCKET, libc::SO_ATTACH_BPF, &program.as_raw_fd())
+            .map_err(|error| ("SO_ATTACH_BPF", error))
     }
 
     fn unblock_receive(&self) -> Result<(), Failure> {

@@ -25,6 +25,8 @@ pub struct AddBridge {
     pub max_entries: Option<u32>,
     /// Ageing time, seconds.
     pub ageing_s: Option<u32>,
+    /// Whether the kernel forwards between its `veth` ports.
+    pub kernel_forwarding: Option<bool>,
 }
 
 /// Changes of a bridge.
@@ -43,6 +45,8 @@ pub struct SetBridge {
     pub max_entries: Option<u32>,
     /// New ageing time, seconds. A changed value flushes all learned addresses.
     pub ageing_s: Option<u32>,
+    /// Whether the kernel forwards between its `veth` ports.
+    pub kernel_forwarding: Option<bool>,
 }
 
 impl Settings {
@@ -63,6 +67,7 @@ impl Settings {
             ports: bridge.ports,
             max_entries: bridge.max_entries,
             ageing_s: bridge.ageing_s,
+            kernel_forwarding: bridge.kernel_forwarding,
             flooding: None,
             location: Location::Request,
         });
@@ -96,6 +101,7 @@ impl Settings {
         bridge.ports.extend(change.add_ports);
         bridge.max_entries = change.max_entries.or(bridge.max_entries);
         bridge.ageing_s = change.ageing_s.or(bridge.ageing_s);
+        bridge.kernel_forwarding = change.kernel_forwarding.or(bridge.kernel_forwarding);
         bridge.location = Location::Request;
         Ok(())
     }

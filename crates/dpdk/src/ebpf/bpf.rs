@@ -15,14 +15,24 @@ use super::assembler::Instruction;
 const MAP_CREATE: libc::c_long = 0;
 const MAP_LOOKUP_ELEM: libc::c_long = 1;
 const MAP_UPDATE_ELEM: libc::c_long = 2;
+const MAP_DELETE_ELEM: libc::c_long = 3;
 const PROG_LOAD: libc::c_long = 5;
 const LINK_CREATE: libc::c_long = 28;
 const LINK_UPDATE: libc::c_long = 29;
 // enum bpf_map_type, enum bpf_prog_type, enum bpf_attach_type.
+const MAP_TYPE_HASH: u32 = 1;
+const MAP_TYPE_ARRAY: u32 = 2;
 const MAP_TYPE_PERCPU_ARRAY: u32 = 6;
 const MAP_TYPE_XSKMAP: u32 = 17;
+const PROG_TYPE_SOCKET_FILTER: u32 = 1;
+const PROG_TYPE_SCHED_CLS: u32 = 3;
 const PROG_TYPE_XDP: u32 = 6;
 const ATTACH_XDP: u32 = 37;
+const ATTACH_TCX_INGRESS: u32 = 46;
+/// BPF_F_NO_PREALLOC: the elements of a map get memory when they are set.
+const NO_PREALLOCATION: u32 = 1 << 0;
+/// BPF_F_BEFORE: a program runs before the others of its interface.
+const BEFORE: u32 = 1 << 3;
 
 /// Names of programs and maps, as `bpftool` shows them.
 const PROGRAM_NAME: &str = "qw_steer";
@@ -143,24 +153,53 @@ fn named(name: &str) -> [u8; 16] {
 ///
 /// # Errors
 /// The kernel's error.
-pub(super) fn socket_map(queues: u32) -> io::Result<OwnedFd> {
-    map(MAP_TYPE_XSKMAP, SOCKETS_NAME, (4, queues))
+pub(crate) fn socket_map(queues: u32) -> io::Result<OwnedFd> {
+    new_map((MAP_TYPE_XSKMAP, 0), SOCKETS_NAME, [4, 4, queues])
 }
 
 /// Creates a map of counters, each with a number for each CPU.
 ///
 /// # Errors
 /// The kernel's error.
-pub(super) fn counter_map(counters: u32) -> io::Result<OwnedFd> {
-    map(MAP_TYPE_PERCPU_ARRAY, HITS_NAME, (8, counters))
+pub(crate) fn counter_map(counters: u32) -> io::Result<OwnedFd> {
+    per_cpu_map(HITS_NAME, 8, counters)
 }
 
-fn map(kind: u32, name: &str, (value_size, entries): (u32, u32)) -> io::Result<OwnedFd> {
+/// Creates an array whose values the kernel has for each CPU.
+///
+/// # Errors
+/// The kernel's error.
+pub(super) fn per_cpu_map(name: &str, value_size: u32, entries: u32) -> io::Result<OwnedFd> {
+    new_map((MAP_TYPE_PERCPU_ARRAY, 0), name, [4, value_size, entries])
+}
+
+/// Creates an array.
+///
+/// # Errors
+/// The kernel's error.
+pub(super) fn array_map(name: &str, value_size: u32, entries: u32) -> io::Result<OwnedFd> {
+    new_map((MAP_TYPE_ARRAY, 0), name, [4, value_size, entries])
+}
+
+/// Creates a hash table, whose entries get memory when they are set. `sizes` are those of key and value, and the maximum number of entries.
+///
+/// # Errors
+/// The kernel's error.
+pub(super) fn hash_map(name: &str, sizes: [u32; 3]) -> io::Result<OwnedFd> {
+    new_map((MAP_TYPE_HASH, NO_PREALLOCATION), name, sizes)
+}
+
+fn new_map(
+    (kind, flags): (u32, u32),
+    name: &str,
+    [key_size, value_size, entries]: [u32; 3],
+) -> io::Result<OwnedFd> {
     let mut new = NewMap {
         kind,
-        key_size: 4,
+        key_size,
         value_size,
         entries,
+        flags,
         name: named(name),
         ..NewMap::default()
     };
@@ -168,91 +207,207 @@ fn map(kind: u32, name: &str, (value_size, entries): (u32, u32)) -> io::Result<O
     unsafe { bpf(MAP_CREATE, &mut new) }.map(owned)
 }
 
-/// Accesses an element of a map.
+/// Accesses an element of a map. Key and value are addresses.
 ///
 /// # Safety
-/// The value must be as large as the kernel reads or writes it.
+/// Key and value must be as large as the kernel reads or writes them.
 unsafe fn element(
     command: libc::c_long,
     map: BorrowedFd<'_>,
-    key: u32,
+    key: u64,
     value: u64,
 ) -> io::Result<()> {
     let mut element = Element {
         map: number(map),
         padding: 0,
-        key: address(&raw const key),
+        key,
         value,
         flags: 0,
     };
-    // SAFETY: the key has 4 octets; the caller ensures the rest.
+    // SAFETY: the caller ensures it.
     unsafe { bpf(command, &mut element) }.map(drop)
+}
+
+/// Sets the value of a key.
+///
+/// # Safety
+/// Keys and values of the map have these sizes, and it has no value for each CPU.
+///
+/// # Errors
+/// The kernel's error.
+pub(super) unsafe fn set_value(map: BorrowedFd<'_>, key: &[u8], value: &[u8]) -> io::Result<()> {
+    let (key, value) = (address(key.as_ptr()), address(value.as_ptr()));
+    // SAFETY: guaranteed by the caller.
+    unsafe { element(MAP_UPDATE_ELEM, map, key, value) }
+}
+
+/// Reads the value of a key. Returns false if the map does not have the key.
+///
+/// # Safety
+/// As for [`set_value`].
+///
+/// # Errors
+/// The kernel's error.
+pub(super) unsafe fn value(map: BorrowedFd<'_>, key: &[u8], value: &mut [u8]) -> io::Result<bool> {
+    let (key, value) = (
+        address(key.as_ptr()),
+        address(value.as_mut_ptr().cast_const()),
+    );
+    // SAFETY: guaranteed by the caller.
+    is_found(unsafe { element(MAP_LOOKUP_ELEM, map, key, value) })
+}
+
+/// Removes a key. Returns false if the map does not have it.
+///
+/// # Safety
+/// Keys of the map have this size.
+///
+/// # Errors
+/// The kernel's error.
+pub(super) unsafe fn remove_key(map: BorrowedFd<'_>, key: &[u8]) -> io::Result<bool> {
+    // SAFETY: guaranteed by the caller; a removal has no value.
+    is_found(unsafe { element(MAP_DELETE_ELEM, map, address(key.as_ptr()), 0) })
+}
+
+fn is_found(result: io::Result<()>) -> io::Result<bool> {
+    match result {
+        Ok(()) => Ok(true),
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 /// Sets the socket of a receive queue.
 ///
 /// # Errors
 /// The kernel's error.
-pub(super) fn set_socket(
+pub(crate) fn set_socket(
     map: BorrowedFd<'_>,
     queue: u32,
     socket: BorrowedFd<'_>,
 ) -> io::Result<()> {
     let value = number(socket);
-    // SAFETY: values of this map have 4 octets.
-    unsafe { element(MAP_UPDATE_ELEM, map, queue, address(&raw const value)) }
+    let key = address(&raw const queue);
+    // SAFETY: keys and values of this map have 4 octets.
+    unsafe { element(MAP_UPDATE_ELEM, map, key, address(&raw const value)) }
 }
 
 /// Returns space for the numbers of a counter, one for each CPU.
 fn numbers() -> io::Result<Vec<u64>> {
+    Ok(vec![0; possible_cpus()?])
+}
+
+/// Returns the number of CPUs for which the kernel has values.
+fn possible_cpus() -> io::Result<usize> {
     static CPUS: OnceLock<usize> = OnceLock::new();
     if let Some(cpus) = CPUS.get() {
-        return Ok(vec![0; *cpus]);
+        return Ok(*cpus);
     }
     let text = fs::read_to_string(POSSIBLE_CPUS)?;
     // A list such as 0-3,8-11.
     let last = text.trim().rsplit([',', '-']).next().unwrap_or_default();
     let last: u16 = last.parse().map_err(io::Error::other)?;
-    let cpus = CPUS.get_or_init(|| usize::from(last).saturating_add(1));
-    Ok(vec![0; *cpus])
+    Ok(*CPUS.get_or_init(|| usize::from(last).saturating_add(1)))
 }
 
 /// Sets a counter to 0.
 ///
 /// # Errors
 /// The kernel's error.
-pub(super) fn clear_counter(map: BorrowedFd<'_>, counter: u32) -> io::Result<()> {
+pub(crate) fn clear_counter(map: BorrowedFd<'_>, counter: u32) -> io::Result<()> {
     let numbers = numbers()?;
-    // SAFETY: a number for each possible CPU.
-    unsafe { element(MAP_UPDATE_ELEM, map, counter, address(numbers.as_ptr())) }
+    let key = address(&raw const counter);
+    // SAFETY: a key of 4 octets, and a number for each possible CPU.
+    unsafe { element(MAP_UPDATE_ELEM, map, key, address(numbers.as_ptr())) }
 }
 
 /// Returns the sum of a counter over all CPUs.
 ///
 /// # Errors
 /// The kernel's error.
-pub(super) fn counter(map: BorrowedFd<'_>, counter: u32) -> io::Result<u64> {
+pub(crate) fn counter(map: BorrowedFd<'_>, counter: u32) -> io::Result<u64> {
     let mut numbers = numbers()?;
     let value = address(numbers.as_mut_ptr().cast_const());
-    // SAFETY: a number for each possible CPU.
-    unsafe { element(MAP_LOOKUP_ELEM, map, counter, value) }?;
+    let key = address(&raw const counter);
+    // SAFETY: a key of 4 octets, and a number for each possible CPU.
+    unsafe { element(MAP_LOOKUP_ELEM, map, key, value) }?;
     Ok(numbers
         .iter()
         .fold(0, |sum: u64, one| sum.wrapping_add(*one)))
 }
 
-/// Loads an XDP program.
+/// Returns the sums of the numbers of a value over all CPUs.
+///
+/// # Safety
+/// Values of the map are this many numbers, for each CPU, and keys have 4 octets.
+///
+/// # Errors
+/// The kernel's error.
+pub(super) unsafe fn sums<const NUMBERS: usize>(
+    map: BorrowedFd<'_>,
+    index: u32,
+) -> io::Result<[u64; NUMBERS]> {
+    let mut numbers = vec![[0_u64; NUMBERS]; possible_cpus()?];
+    let value = address(numbers.as_mut_ptr().cast_const());
+    let key = address(&raw const index);
+    // SAFETY: a key of 4 octets, and space for the value of each possible CPU; the caller ensures the rest.
+    unsafe { element(MAP_LOOKUP_ELEM, map, key, value) }?;
+    let mut sums = [0_u64; NUMBERS];
+    for of_cpu in &numbers {
+        for (sum, number) in sums.iter_mut().zip(of_cpu) {
+            *sum = sum.wrapping_add(*number);
+        }
+    }
+    Ok(sums)
+}
+
+/// Kind of a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ProgramKind {
+    /// Runs on the frames that a driver receives.
+    Xdp,
+    /// Decides which frames a socket receives.
+    SocketFilter,
+    /// Runs on the frames of an interface, before its protocols (tc-bpf(8)).
+    Classifier,
+}
+
+impl ProgramKind {
+    /// Returns the types of program and attachment with which it is loaded.
+    const fn types(self) -> (u32, u32) {
+        match self {
+            Self::Xdp => (PROG_TYPE_XDP, ATTACH_XDP),
+            Self::SocketFilter => (PROG_TYPE_SOCKET_FILTER, 0),
+            Self::Classifier => (PROG_TYPE_SCHED_CLS, ATTACH_TCX_INGRESS),
+        }
+    }
+}
+
+/// Loads an XDP program that steers.
+///
+/// # Errors
+/// Those of [`load_as`].
+pub(crate) fn load(instructions: &[Instruction]) -> io::Result<OwnedFd> {
+    load_as(ProgramKind::Xdp, PROGRAM_NAME, instructions)
+}
+
+/// Loads a program. `name` is that which `bpftool` shows, of at most 15 octets.
 ///
 /// # Errors
 /// The kernel's error, with the end of the verifier's log if it refuses the program.
-pub(super) fn load(instructions: &[Instruction]) -> io::Result<OwnedFd> {
+pub(crate) fn load_as(
+    kind: ProgramKind,
+    name: &str,
+    instructions: &[Instruction],
+) -> io::Result<OwnedFd> {
+    let (kind, attach_type) = kind.types();
     let mut program = NewProgram {
-        kind: PROG_TYPE_XDP,
+        kind,
         count: u32::try_from(instructions.len()).map_err(io::Error::other)?,
         instructions: address(instructions.as_ptr()),
         license: address(LICENSE.as_ptr()),
-        name: named(PROGRAM_NAME),
-        attach_type: ATTACH_XDP,
+        name: named(name),
+        attach_type,
         ..NewProgram::default()
     };
     // SAFETY: the instructions are as many as stated, the license ends with 0.
@@ -289,12 +444,29 @@ fn refused(error: &io::Error, log: &[u8]) -> io::Error {
 ///
 /// # Errors
 /// The kernel's error.
-pub(super) fn attach(program: BorrowedFd<'_>, interface: u32, mode: u32) -> io::Result<OwnedFd> {
+pub(crate) fn attach(program: BorrowedFd<'_>, interface: u32, mode: u32) -> io::Result<OwnedFd> {
+    link(program, interface, (ATTACH_XDP, mode))
+}
+
+/// Attaches a classifier to the frames that an interface receives, before its other ones (TCX, Linux 6.6). The kernel detaches it when the
+/// descriptor is closed.
+///
+/// # Errors
+/// The kernel's error, EINVAL without TCX.
+pub(crate) fn attach_ingress(program: BorrowedFd<'_>, interface: u32) -> io::Result<OwnedFd> {
+    link(program, interface, (ATTACH_TCX_INGRESS, BEFORE))
+}
+
+fn link(
+    program: BorrowedFd<'_>,
+    interface: u32,
+    (attach_type, flags): (u32, u32),
+) -> io::Result<OwnedFd> {
     let mut link = NewLink {
         program: number(program),
         interface,
-        attach_type: ATTACH_XDP,
-        flags: mode,
+        attach_type,
+        flags,
     };
     // SAFETY: no pointers.
     unsafe { bpf(LINK_CREATE, &mut link) }.map(owned)
@@ -304,7 +476,7 @@ pub(super) fn attach(program: BorrowedFd<'_>, interface: u32, mode: u32) -> io::
 ///
 /// # Errors
 /// The kernel's error. The former program stays.
-pub(super) fn update(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
+pub(crate) fn update(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
     let mut update = LinkUpdate {
         link: number(link),
         program: number(program),
@@ -320,7 +492,7 @@ pub(super) fn update(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Resul
 /// # Errors
 /// The kernel's error.
 #[cfg(test)]
-pub(super) fn run(program: BorrowedFd<'_>, frame: &[u8]) -> io::Result<u32> {
+pub(crate) fn run(program: BorrowedFd<'_>, frame: &[u8]) -> io::Result<u32> {
     const PROG_TEST_RUN: libc::c_long = 10;
     #[repr(C)]
     #[derive(Default)]

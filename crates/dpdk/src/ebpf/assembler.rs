@@ -1,31 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-//! An assembler for the instructions of eBPF that steering programs require (Documentation/bpf/standardization/instruction-set.rst;
+//! An assembler for the instructions of eBPF that the programs of this crate require (Documentation/bpf/standardization/instruction-set.rst;
 //! RFC 9669).
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// An instruction as the kernel reads it (linux/bpf.h, `struct bpf_insn`).
-pub(super) type Instruction = [u8; 8];
+pub(crate) type Instruction = [u8; 8];
 
 /// A register. R0 has results, R1 to R5 have arguments, R6 to R9 survive calls, and R10 points to the end of the stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Register(u8);
+pub(crate) struct Register(u8);
 
-pub(super) const R0: Register = Register(0);
-pub(super) const R1: Register = Register(1);
-pub(super) const R2: Register = Register(2);
-pub(super) const R3: Register = Register(3);
-pub(super) const R4: Register = Register(4);
-pub(super) const R5: Register = Register(5);
-pub(super) const R6: Register = Register(6);
-pub(super) const R7: Register = Register(7);
-pub(super) const R8: Register = Register(8);
-pub(super) const R9: Register = Register(9);
-pub(super) const R10: Register = Register(10);
+pub(crate) const R0: Register = Register(0);
+pub(crate) const R1: Register = Register(1);
+pub(crate) const R2: Register = Register(2);
+pub(crate) const R3: Register = Register(3);
+pub(crate) const R4: Register = Register(4);
+pub(crate) const R5: Register = Register(5);
+pub(crate) const R6: Register = Register(6);
+pub(crate) const R7: Register = Register(7);
+pub(crate) const R8: Register = Register(8);
+pub(crate) const R9: Register = Register(9);
+pub(crate) const R10: Register = Register(10);
 
 /// Size of a memory access (RFC 9669, section 5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Size {
+pub(crate) enum Size {
     /// 4 octets.
     Word = 0x00,
     /// 2 octets.
@@ -38,7 +38,7 @@ pub(super) enum Size {
 
 /// Condition of a jump, without signs (RFC 9669, section 4.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Condition {
+pub(crate) enum Condition {
     Equal = 0x10,
     Greater = 0x20,
     AnyBit = 0x40,
@@ -48,8 +48,12 @@ pub(super) enum Condition {
 
 /// Functions of the kernel (linux/bpf.h, `enum bpf_func_id`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Helper {
+pub(crate) enum Helper {
     MapLookup = 1,
+    MapDelete = 3,
+    Time = 5,
+    Redirect = 23,
+    LoadSocketOctets = 26,
     RedirectMap = 51,
     FrameLength = 188,
     LoadOctets = 189,
@@ -79,11 +83,11 @@ const NONE: Register = Register(0);
 
 /// A target of jumps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Label(usize);
+pub(crate) struct Label(usize);
 
 /// A program that cannot be encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum AssemblerError {
+pub(crate) enum AssemblerError {
     /// A jump to a label that is nowhere.
     #[error("a jump of the program has no target (this is a bug)")]
     NoTarget,
@@ -94,7 +98,7 @@ pub(super) enum AssemblerError {
 
 /// A program in the making.
 #[derive(Debug, Default)]
-pub(super) struct Assembler {
+pub(crate) struct Assembler {
     instructions: Vec<Instruction>,
     /// Place of each label.
     labels: Vec<Option<usize>>,
@@ -124,52 +128,52 @@ impl Assembler {
     }
 
     /// Sets a register to a number.
-    pub(super) fn set(&mut self, register: Register, number: i32) {
+    pub(crate) fn set(&mut self, register: Register, number: i32) {
         self.put(ALU64 | MOVE, (register, NONE), 0, number);
     }
 
     /// Copies `source` to `destination`.
-    pub(super) fn copy(&mut self, destination: Register, source: Register) {
+    pub(crate) fn copy(&mut self, destination: Register, source: Register) {
         self.put(ALU64 | MOVE | OF_REGISTER, (destination, source), 0, 0);
     }
 
     /// Adds a number to a register.
-    pub(super) fn add(&mut self, register: Register, number: i32) {
+    pub(crate) fn add(&mut self, register: Register, number: i32) {
         self.put(ALU64 | ADD, (register, NONE), 0, number);
     }
 
     /// Adds `source` to `destination`.
-    pub(super) fn add_register(&mut self, destination: Register, source: Register) {
+    pub(crate) fn add_register(&mut self, destination: Register, source: Register) {
         self.put(ALU64 | ADD | OF_REGISTER, (destination, source), 0, 0);
     }
 
     /// Shifts a register left by this number of bits.
-    pub(super) fn shift_left(&mut self, register: Register, bits: i32) {
+    pub(crate) fn shift_left(&mut self, register: Register, bits: i32) {
         self.put(ALU64 | SHIFT_LEFT, (register, NONE), 0, bits);
     }
 
     /// Shifts a register right, without sign.
-    pub(super) fn shift_right(&mut self, register: Register, bits: i32) {
+    pub(crate) fn shift_right(&mut self, register: Register, bits: i32) {
         self.put(ALU64 | SHIFT_RIGHT, (register, NONE), 0, bits);
     }
 
     /// Keeps the bits of a mask, of the lower 32 bits.
-    pub(super) fn mask(&mut self, register: Register, mask: u32) {
+    pub(crate) fn mask(&mut self, register: Register, mask: u32) {
         self.put(ALU32 | AND, (register, NONE), 0, mask.cast_signed());
     }
 
     /// Converts two octets in network byte order.
-    pub(super) fn network_order_of(&mut self, register: Register) {
+    pub(crate) fn network_order_of(&mut self, register: Register) {
         self.put(ALU32 | TO_BIG_ENDIAN, (register, NONE), 0, 16);
     }
 
     /// Loads from memory: `base` plus `offset`.
-    pub(super) fn load(&mut self, size: Size, register: Register, (base, offset): (Register, i16)) {
+    pub(crate) fn load(&mut self, size: Size, register: Register, (base, offset): (Register, i16)) {
         self.put(LOAD | size as u8, (register, base), offset, 0);
     }
 
     /// Stores to memory.
-    pub(super) fn store(
+    pub(crate) fn store(
         &mut self,
         size: Size,
         (base, offset): (Register, i16),
@@ -179,7 +183,7 @@ impl Assembler {
     }
 
     /// Stores a number of 4 octets.
-    pub(super) fn store_number(&mut self, (base, offset): (Register, i16), number: i32) {
+    pub(crate) fn store_number(&mut self, (base, offset): (Register, i16), number: i32) {
         self.put(
             STORE_NUMBER | Size::Word as u8,
             (base, NONE),
@@ -189,37 +193,37 @@ impl Assembler {
     }
 
     /// Adds 1 to the number of 8 octets that a register points to. R1 is lost.
-    pub(super) fn increment(&mut self, pointer: Register) {
+    pub(crate) fn increment(&mut self, pointer: Register) {
         self.load(Size::Double, R1, (pointer, 0));
         self.add(R1, 1);
         self.store(Size::Double, (pointer, 0), R1);
     }
 
     /// Loads a map.
-    pub(super) fn load_map(&mut self, register: Register, map: BorrowedFd<'_>) {
+    pub(crate) fn load_map(&mut self, register: Register, map: BorrowedFd<'_>) {
         self.put(LOAD_WIDE, (register, MAP), 0, map.as_raw_fd());
         self.put(0, (NONE, NONE), 0, 0);
     }
 
     /// Calls a function of the kernel.
-    pub(super) fn call(&mut self, helper: Helper) {
+    pub(crate) fn call(&mut self, helper: Helper) {
         self.put(JUMP | CALL, (NONE, NONE), 0, helper as i32);
     }
 
     /// Ends the program. R0 has its result.
-    pub(super) fn exit(&mut self) {
+    pub(crate) fn exit(&mut self) {
         self.put(JUMP | EXIT, (NONE, NONE), 0, 0);
     }
 
     /// Returns a new label, which is nowhere.
-    pub(super) fn label(&mut self) -> Label {
+    pub(crate) fn label(&mut self) -> Label {
         let number = self.labels.len();
         self.labels.push(None);
         Label(number)
     }
 
     /// Sets a label here.
-    pub(super) fn bind(&mut self, label: Label) {
+    pub(crate) fn bind(&mut self, label: Label) {
         let here = self.instructions.len();
         if let Some(place) = self.labels.get_mut(label.0) {
             *place = Some(here);
@@ -227,13 +231,13 @@ impl Assembler {
     }
 
     /// Appends an unconditional jump.
-    pub(super) fn jump(&mut self, to: Label) {
+    pub(crate) fn jump(&mut self, to: Label) {
         self.jumps.push((self.instructions.len(), to));
         self.put(JUMP, (NONE, NONE), 0, 0);
     }
 
     /// Jumps if the lower 32 bits of a register fulfil a condition.
-    pub(super) fn jump_if(
+    pub(crate) fn jump_if(
         &mut self,
         register: Register,
         condition: Condition,
@@ -246,14 +250,28 @@ impl Assembler {
     }
 
     /// Jumps if `register` is greater than `other`, as pointers or numbers of 64 bits.
-    pub(super) fn jump_if_above(&mut self, register: Register, other: Register, to: Label) {
+    pub(crate) fn jump_if_above(&mut self, register: Register, other: Register, to: Label) {
         self.jumps.push((self.instructions.len(), to));
         let code = JUMP | OF_REGISTER | Condition::Greater as u8;
         self.put(code, (register, other), 0, 0);
     }
 
+    /// Jumps if `register` and `other` are the same numbers of 64 bits.
+    pub(crate) fn jump_if_same(&mut self, register: Register, other: Register, to: Label) {
+        self.jumps.push((self.instructions.len(), to));
+        let code = JUMP | OF_REGISTER | Condition::Equal as u8;
+        self.put(code, (register, other), 0, 0);
+    }
+
+    /// Jumps if `register` and `other` are different numbers of 64 bits.
+    pub(crate) fn jump_if_different(&mut self, register: Register, other: Register, to: Label) {
+        self.jumps.push((self.instructions.len(), to));
+        let code = JUMP | OF_REGISTER | Condition::NotEqual as u8;
+        self.put(code, (register, other), 0, 0);
+    }
+
     /// Jumps if a pointer is null.
-    pub(super) fn jump_if_null(&mut self, register: Register, to: Label) {
+    pub(crate) fn jump_if_null(&mut self, register: Register, to: Label) {
         self.jumps.push((self.instructions.len(), to));
         self.put(JUMP | Condition::Equal as u8, (register, NONE), 0, 0);
     }
@@ -262,7 +280,7 @@ impl Assembler {
     ///
     /// # Errors
     /// [`AssemblerError`].
-    pub(super) fn finish(mut self) -> Result<Vec<Instruction>, AssemblerError> {
+    pub(crate) fn finish(mut self) -> Result<Vec<Instruction>, AssemblerError> {
         for (at, label) in &self.jumps {
             let target = self.labels.get(label.0).copied().flatten();
             let target = target.ok_or(AssemblerError::NoTarget)?;
@@ -297,6 +315,8 @@ mod tests {
         assembler.network_order_of(R4);
         assembler.jump_if(R4, Condition::Equal, 0x0800, end);
         assembler.jump_if_above(R1, R3, end);
+        assembler.jump_if_same(R1, R2, end);
+        assembler.jump_if_different(R1, R2, end);
         assembler.mask(R1, 0xfff);
         assembler.call(Helper::RedirectMap);
         assembler.bind(end);
@@ -309,8 +329,10 @@ mod tests {
                 [0x69, 0x24, 12, 0, 0, 0, 0, 0],
                 [0x63, 0x8a, 0xfc, 0xff, 0, 0, 0, 0],
                 [0xdc, 0x04, 0, 0, 16, 0, 0, 0],
-                [0x16, 0x04, 3, 0, 0x00, 0x08, 0, 0],
-                [0x2d, 0x31, 2, 0, 0, 0, 0, 0],
+                [0x16, 0x04, 5, 0, 0x00, 0x08, 0, 0],
+                [0x2d, 0x31, 4, 0, 0, 0, 0, 0],
+                [0x1d, 0x21, 3, 0, 0, 0, 0, 0],
+                [0x5d, 0x21, 2, 0, 0, 0, 0, 0],
                 [0x54, 0x01, 0, 0, 0xff, 0x0f, 0, 0],
                 [0x85, 0x00, 0, 0, 51, 0, 0, 0],
                 [0x95, 0x00, 0, 0, 0, 0, 0, 0],
