@@ -79,6 +79,12 @@ impl FrameSender {
         }
         sent
     }
+
+    /// Returns true if at least half of the ring is in use.
+    #[must_use]
+    pub fn is_half_full(&self) -> bool {
+        self.frames.slots() <= self.frames.buffer().capacity() / 2
+    }
 }
 
 impl FrameReceiver {
@@ -145,7 +151,8 @@ mod tests {
         let mut burst = Burst::new(&eal);
         let mut number = 0u8;
         let mut sent = 0;
-        for _ in 0..3 {
+        for is_half_full in [false, false, true] {
+            assert_eq!(sender.is_half_full(), is_half_full);
             assert!(burst.allocate(&pool, 40));
             burst.write_each(|frame| {
                 frame.octets(60).unwrap()[0] = number;

@@ -55,7 +55,7 @@ pub enum MapError {
         /// Octets.
         len: u64,
     },
-    /// The process has too many mappings of this kind (1024).
+    /// The process has more mappings of this kind than 256 ports.
     #[error("too many shared mappings in this process")]
     TooMany,
     /// The kernel refused the request.

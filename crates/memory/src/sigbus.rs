@@ -12,8 +12,12 @@ use std::sync::{Mutex, Once, PoisonError};
 
 use nix::libc;
 
-/// Maximum number of mappings: 64 ports with 8 regions each, and as many former ones.
-const MAPPINGS_MAX: usize = 1024;
+/// Ports of a switch.
+const PORTS: usize = 256;
+/// Mappings of a port: 32 regions, dirty page log and inflight area of a connection, a new table of regions, and two former connections.
+const MAPPINGS_OF_PORT: usize = 4 * (32 + 2);
+/// Maximum number of mappings: those of all ports, so that the peers of some leave space to those of others.
+const MAPPINGS_MAX: usize = PORTS * MAPPINGS_OF_PORT;
 
 /// A mapping that the handler knows.
 struct Entry {
@@ -169,5 +173,21 @@ fn defer_to_former(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mu
             let call: extern "C" fn(libc::c_int) = mem::transmute(handler);
             call(signal);
         }
+    }
+}
+
+// Miri has no signals.
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn peers_with_many_regions_leave_space_to_others() {
+        // Ten per port, at addresses that no access of a process has.
+        let known: Vec<Option<Registration>> = (1..=10 * PORTS)
+            .map(|number| Registration::new(usize::MAX - number * 4096, 4096, 4096))
+            .collect();
+        assert!(known.iter().all(Option::is_some));
+        assert!(known.iter().flatten().all(|one| !one.has_faulted()));
     }
 }

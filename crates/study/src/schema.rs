@@ -10,6 +10,16 @@ pub(crate) const VERSION_MIN: i64 = 2;
 /// `PRAGMA application_id`: "QWst". It distinguishes a store from other SQLite files, for `file` and for quietwire.
 pub(crate) const APPLICATION_ID: i64 = 0x5157_7374;
 
+/// Query of a table, of this or an earlier version, that is a view, a virtual table, or has a computed column; NULL in a sound store.
+pub(crate) const NOT_A_TABLE: &str = "
+SELECT min(known.name) FROM pragma_table_list AS known
+WHERE known.name IN ('study', 'run', 'case_entry', 'step', 'max_rate', 'trial', 'action', 'deed', 'console', 'run_identity', 'trial_series')
+AND (
+    known.type <> 'table'
+    OR EXISTS (SELECT 1 FROM pragma_table_xinfo(known.name) AS field WHERE field.hidden <> 0)
+)
+";
+
 /// Tables of a new store, in addition to [`CREATE_MAX_RATE`], [`CREATE_EVENTS`], [`CREATE_INDEX`],
 /// [`CREATE_CONSOLE`], [`CREATE_IDENTITY`] and [`CREATE_SERIES`].
 pub(crate) const CREATE: &str = "

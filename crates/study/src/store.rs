@@ -369,7 +369,9 @@ fn schema_of(connection: &Connection, path: &Path) -> Result<i64, StoreError> {
         });
     }
     match pragma("user_version")? {
-        found @ schema::VERSION_MIN..=schema::VERSION => Ok(found),
+        found @ schema::VERSION_MIN..=schema::VERSION => {
+            check_tables(connection, path).map(|()| found)
+        }
         found if found > schema::VERSION => Err(StoreError::Newer {
             path: path.to_owned(),
             found,
@@ -379,6 +381,21 @@ fn schema_of(connection: &Connection, path: &Path) -> Result<i64, StoreError> {
             path: path.to_owned(),
             found,
             oldest: schema::VERSION_MIN,
+        }),
+    }
+}
+
+/// Refuses a store in which something else than an ordinary table has the name of a table: a view may have rows without end, and a computed
+/// column values of any length. Someone else may have made the file.
+fn check_tables(connection: &Connection, path: &Path) -> Result<(), StoreError> {
+    let other = connection.query_row(schema::NOT_A_TABLE, (), |row| {
+        row.get::<_, Option<String>>(0)
+    });
+    match other.map_err(|error| of_sqlite(path, error))? {
+        None => Ok(()),
+        Some(name) => Err(StoreError::Damaged {
+            path: path.to_owned(),
+            reason: format!("'{name}' is not an ordinary table"),
         }),
     }
 }

@@ -110,7 +110,7 @@ pub(crate) struct RouterCounters {
     pub(crate) punted: [Counter; Punt::ALL.len()],
     /// Dropped packets by [`RouterDrop`].
     pub(crate) dropped: [Counter; RouterDrop::ALL.len()],
-    /// Packets lost because the ring to the service thread was full.
+    /// Packets lost because the ring to the service thread was full, or half full with those of the same interface.
     pub(crate) service_full: Counter,
     /// Packets lost on transmit: no buffer, no output, or a full queue.
     pub(crate) not_sent: Counter,

@@ -27,6 +27,7 @@ mod nat_events;
 mod output;
 mod path;
 mod prefixes;
+mod punts;
 mod replicated;
 mod route;
 mod saved;

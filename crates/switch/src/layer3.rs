@@ -24,7 +24,7 @@ use crate::error::SwitchError;
 use crate::kernel::{Event, NeighbourMonitor, RouteMonitor, Tap};
 use crate::observe::Tracer;
 use quietwire_tables::arena::Epoch;
-use quietwire_tables::icmp::{ERRORS_PER_SECOND, RateLimit};
+use quietwire_tables::icmp::{ERRORS_PER_SECOND, InterfaceRateLimits};
 use quietwire_tables::neighbour::{Action, InterfaceInfo, Limits, Neighbours, Origin};
 use quietwire_tables::route::Vrf;
 use quietwire_tables::route::rib::{Link, Rib, Sizes};
@@ -94,7 +94,7 @@ pub(crate) struct Layer3 {
     nat64: Vec<Nat64Addresses>,
     /// External addresses of NAT without NAT64, with the numbers of their VRFs.
     externals: BTreeSet<(u16, IpAddr)>,
-    errors: RateLimit,
+    errors: InterfaceRateLimits,
     exchange: Exchange,
     actions: Vec<Action<Waiting>>,
     missing: gateways::Missing,
@@ -134,7 +134,7 @@ impl SharedLayer3 {
             vrfs: vec![Some(crate::config::layer3::VRF_MAIN.to_owned())],
             nat64: Vec::new(),
             externals: BTreeSet::new(),
-            errors: RateLimit::new(ERRORS_PER_SECOND),
+            errors: InterfaceRateLimits::new(ERRORS_PER_SECOND),
             exchange,
             actions: Vec::new(),
             missing: gateways::Missing::default(),
@@ -374,7 +374,7 @@ mod tests {
     #[test]
     fn the_limit_of_errors_is_that_of_the_guide() {
         let page = include_str!("../../../docs/router.md");
-        let text = format!("| ICMP errors | {ERRORS_PER_SECOND} per second |");
+        let text = format!("| ICMP errors | {ERRORS_PER_SECOND} per second and interface |");
         assert!(page.contains(&text), "no '{text}'");
     }
 }

@@ -5,6 +5,7 @@
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
@@ -30,7 +31,8 @@ const ERROR_MAX_V6: usize = 1280;
 pub(crate) const QUOTED_MAX_V4: usize = ERROR_MAX_V4 - 28;
 pub(crate) const QUOTED_MAX_V6: usize = ERROR_MAX_V6 - IPV6_HEADER_LENGTH - 8;
 
-/// Rate limit of errors of the router, and of answers to rejected packets of each forwarding thread, per second.
+/// Rate limit of errors of the router about the packets of an interface, and of answers to rejected packets of each forwarding thread, per
+/// second.
 pub const ERRORS_PER_SECOND: u32 = 1000;
 
 /// ICMP error.
@@ -321,5 +323,33 @@ impl RateLimit {
     #[must_use]
     pub const fn suppressed(&self) -> u64 {
         self.suppressed
+    }
+}
+
+/// Rate limits of the errors about the packets of each interface. The packets of one do not suppress errors about those of others, which
+/// path MTU discovery requires (RFC 8201).
+#[derive(Clone, Debug)]
+pub struct InterfaceRateLimits {
+    per_second: u32,
+    limits: BTreeMap<u16, RateLimit>,
+}
+
+impl InterfaceRateLimits {
+    /// Creates limits of this number per second and interface.
+    #[must_use]
+    pub const fn new(per_second: u32) -> Self {
+        Self {
+            per_second,
+            limits: BTreeMap::new(),
+        }
+    }
+
+    /// Returns true if another error about a packet of an interface may be sent now. Each number of an interface takes memory once.
+    pub fn take(&mut self, interface: u16, now: Duration) -> bool {
+        let per_second = self.per_second;
+        let limit = self.limits.entry(interface);
+        limit
+            .or_insert_with(|| RateLimit::new(per_second))
+            .take(now)
     }
 }

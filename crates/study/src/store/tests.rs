@@ -146,6 +146,34 @@ fn files_that_are_not_stores_are_refused_and_left_unchanged() {
 }
 
 #[test]
+fn views_and_computed_columns_in_place_of_tables_are_refused() {
+    const ENDLESS: &str = "DROP TABLE case_entry; CREATE VIEW case_entry AS \
+         WITH RECURSIVE n(i) AS (VALUES (1) UNION ALL SELECT i + 1 FROM n) \
+         SELECT i AS id, 0 AS round, '' AS case_name, i AS entered_unix_ns, '{}' AS settings_json FROM n";
+    const LONG: &str = "ALTER TABLE console ADD COLUMN more TEXT AS (hex(zeroblob(4e8)))";
+    const VIRTUAL: &str = "DROP TABLE console; CREATE VIRTUAL TABLE console USING fts5(output)";
+    for (hostile, name) in [
+        (ENDLESS, "case_entry"),
+        (LONG, "console"),
+        (VIRTUAL, "console"),
+    ] {
+        let (_directory, path) = scratch();
+        drop(open(&path, OpenMode::New).unwrap());
+        // A view of the user.
+        pragma(&path, "CREATE VIEW own AS SELECT name FROM study");
+        drop(open(&path, OpenMode::Resume).unwrap());
+        pragma(&path, hostile);
+        for error in [
+            Store::open_to_read(&path).unwrap_err(),
+            open(&path, OpenMode::Resume).unwrap_err(),
+        ] {
+            let text = format!("'{name}' is not an ordinary table");
+            assert!(error.to_string().contains(&text), "{error}");
+        }
+    }
+}
+
+#[test]
 fn absent_stores_and_directories_are_reported() {
     let (directory, path) = scratch();
     let error = Store::open_to_read(&path).unwrap_err();

@@ -14,6 +14,7 @@ use super::nat::NatStage;
 use super::output::Output;
 use super::path::Path;
 use super::prefixes;
+use super::punts::PuntSender;
 use super::segment::Segmenter;
 use super::share::ShareStage;
 use super::telemetry::Telemetry;
@@ -64,7 +65,7 @@ pub(crate) struct Routing {
     punts: Burst,
     decisions: Box<quietwire_tables::route::Decisions>,
     bridge_decisions: Box<bridge::Decisions>,
-    service: FrameSender,
+    service: PuntSender,
     /// Frames from the service thread. One forwarding thread has this ring.
     pub(super) injected: Option<Box<FrameReceiver>>,
     pub(super) domain: Option<Arc<Domain>>,
@@ -92,7 +93,7 @@ impl Routing {
             punts: Burst::new(eal),
             decisions: Box::default(),
             bridge_decisions: Box::default(),
-            service,
+            service: PuntSender::new(eal, service),
             injected: None,
             domain: None,
             segmentation: None,
@@ -666,9 +667,8 @@ impl Path<'_> {
         }
         if !context.routing.punts.is_empty() {
             let Routing { punts, service, .. } = &mut *context.routing;
-            service.send(punts);
-            context.counters.service_full.add(punts.len() as u64);
-            punts.free();
+            let lost = service.send(punts, context.now_s);
+            context.counters.service_full.add(lost);
         }
     }
 }

@@ -315,9 +315,12 @@ impl RouteMonitor {
                 _ => {}
             }
         }
-        // The router creates routes to its own addresses itself.
-        let is_own = protocol == RouteProtocol::Kernel || flags.contains(RouteFlags::Cloned);
-        if !self.tables.contains(&table) || is_own {
+        // The router creates routes to its own addresses itself. Router advertisements and redirects are of any host on a link.
+        let is_other = matches!(
+            protocol,
+            RouteProtocol::Kernel | RouteProtocol::Ra | RouteProtocol::IcmpRedirect
+        ) || flags.contains(RouteFlags::Cloned);
+        if !self.tables.contains(&table) || is_other {
             return None;
         }
         if let Some(out) = out {

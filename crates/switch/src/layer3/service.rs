@@ -234,7 +234,7 @@ impl Layer3 {
             return;
         };
         if let Some(answer) = icmp::error(packet, error, source)
-            && self.errors.take(now)
+            && self.errors.take(from.interface, now)
         {
             self.counts.errors = self.counts.errors.saturating_add(1);
             self.send_packet(now, from, answer);

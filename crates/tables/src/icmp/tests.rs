@@ -219,6 +219,15 @@ fn errors_are_limited() {
     assert!((95..=100).contains(&later), "{later}");
 }
 
+#[test]
+fn packets_of_an_interface_suppress_no_errors_of_others() {
+    let mut limits = InterfaceRateLimits::new(100);
+    let now = Duration::from_secs(5);
+    let at_once = (0..1000).filter(|_| limits.take(3, now)).count();
+    assert_eq!(at_once, 10);
+    assert!(limits.take(4, now) && !limits.take(3, now));
+}
+
 proptest! {
     #[test]
     fn no_packet_does_harm(packet in prop::collection::vec(any::<u8>(), 0..200), six in any::<bool>()) {

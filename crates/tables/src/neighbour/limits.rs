@@ -12,7 +12,7 @@ pub struct Limits {
     pub waiting: usize,
     /// Maximum number of packets that wait for all neighbours.
     pub waiting_in_all: usize,
-    /// Maximum number of requests per second for unknown neighbours, including retransmissions.
+    /// Maximum number of requests per second and interface for unknown neighbours, including retransmissions.
     pub asks_per_second: u32,
 }
 
@@ -99,7 +99,7 @@ mod tests {
             format!("| neighbours | {} |", limits.neighbours),
             format!("| packets waiting for neighbours | {each} per neighbour {all} in all |"),
             format!(
-                "| requests for unresolved neighbours | {} per second |",
+                "| requests for unresolved neighbours | {} per second and interface |",
                 limits.asks_per_second
             ),
         ] {

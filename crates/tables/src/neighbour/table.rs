@@ -61,7 +61,8 @@ pub struct Neighbours<P> {
     pub(super) ranks: BTreeSet<(EvictionRank, Duration, Key)>,
     /// Number of waiting packets.
     pub(super) held: usize,
-    pub(super) rate: Rate,
+    /// Limits of requests by interface, so that a scan of one link does not stop resolution on the others.
+    pub(super) rates: BTreeMap<u16, Rate>,
     random: u64,
     pub(super) counts: Counts,
 }
@@ -76,7 +77,7 @@ impl<P> Neighbours<P> {
             timers: BTreeSet::new(),
             ranks: BTreeSet::new(),
             held: 0,
-            rate: Rate::new(limits.asks_per_second),
+            rates: BTreeMap::new(),
             random: seed | 1,
             counts: Counts::default(),
         }
@@ -123,7 +124,7 @@ impl<P> Neighbours<P> {
             return;
         }
         // Space comes last: no neighbour may be evicted for one that is not requested in the end.
-        if !self.may_ask(now) || !self.make_space(EvictionRank::Solicited, out) {
+        if !self.may_ask(now, interface) || !self.make_space(EvictionRank::Solicited, out) {
             self.counts.overflowed = self.counts.overflowed.saturating_add(dropped);
             return;
         }
@@ -277,7 +278,7 @@ impl<P> Neighbours<P> {
                 self.schedule(key, Some(now.saturating_add(RETRANSMIT)));
                 // A suppressed request counts nevertheless, so that the wait for an answer ends. Known neighbours are probed first (RFC
                 // 6583, section 7.1).
-                if mac.is_some() || self.may_ask(now) {
+                if mac.is_some() || self.may_ask(now, key.0) {
                     self.ask(interface_info, key.1, mac, out);
                 }
             }

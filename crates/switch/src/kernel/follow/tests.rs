@@ -108,6 +108,21 @@ fn a_complete_dump_withdraws_routes_that_it_does_not_contain() {
 }
 
 #[test]
+fn routes_of_router_advertisements_and_redirects_are_not_followed() {
+    let mut monitor = with_two_routes();
+    let events: Vec<NetlinkEvent> = [RouteProtocol::Ra, RouteProtocol::IcmpRedirect]
+        .into_iter()
+        .map(|protocol| {
+            let mut route = route("0.0.0.0/0");
+            route.header.protocol = protocol;
+            notification(RouteNetlinkMessage::NewRoute(route))
+        })
+        .collect();
+    assert!(handle(&mut monitor, events).is_empty());
+    assert_eq!(monitor.known.len(), 2);
+}
+
+#[test]
 fn an_interrupted_dump_withdraws_nothing() {
     let mut monitor = with_two_routes();
     let events = vec![

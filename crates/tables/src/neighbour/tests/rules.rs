@@ -228,6 +228,24 @@ fn repeated_questions_are_bounded_rfc_6583() {
     assert_eq!(table.tick(s(5)).len(), 10);
 }
 
+#[test]
+fn a_scan_of_a_link_leaves_requests_to_the_others() {
+    let mut table = Table::with(Limits {
+        asks_per_second: 10,
+        ..Limits::default()
+    });
+    for host in 2..200 {
+        table.resolve(s(1), &format!("192.0.2.{host}"), None);
+    }
+    assert_eq!(table.neighbours.counts().asked, 10);
+    table.interface_info.number = 4;
+    let actions = table.resolve(s(1), "192.0.2.7", None);
+    assert!(matches!(
+        actions[..],
+        [Action::Transmit { interface: 4, .. }]
+    ));
+}
+
 /// Intervals below a microsecond add up, regardless of the number of attempts.
 #[test]
 fn frequent_attempts_do_not_stop_the_clock() {
