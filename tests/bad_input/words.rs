@@ -90,6 +90,16 @@ fn files_of_routes_are_checked_and_one_without_routes_needs_a_switch_too() {
 }
 
 #[test]
+fn a_kubeconfig_of_the_environment_that_is_not_text_is_named() {
+    let workspace = Workspace::unchanged();
+    fs::write(workspace.path("kubeconfig"), b"\xff\xfe\0").unwrap();
+    let mut controller = workspace.quietwire(&["cluster", "controller"]);
+    controller.env("KUBECONFIG", workspace.path("kubeconfig"));
+    let parts = ["configuration of the API server", "kubeconfig: it is not UTF-8 text"];
+    workspace.refused(BAD_INPUT, controller, &parts);
+}
+
+#[test]
 fn wrong_options_are_named() {
     let workspace = Workspace::unchanged();
     for (options, part) in [

@@ -673,6 +673,19 @@ fn faults_of_the_environment_are_named() {
 }
 
 #[test]
+fn an_attachment_with_a_damaged_record_is_removed() {
+    let rig = Rig::new(ADDRESS);
+    let switch = FakeSwitch::default();
+    rig.call("ADD", &json!({}), &switch).unwrap();
+    let name = switch.ports.borrow()[0].name.clone();
+    let record = port::record_in(&rig.path().join("sockets"), &name);
+    fs::write(&record, "{").unwrap();
+    rig.call("DEL", &json!({}), &switch).unwrap();
+    assert!(switch.ports.borrow().is_empty());
+    assert!(!record.exists());
+}
+
+#[test]
 fn ports_of_devices_have_names_that_the_switch_accepts() {
     let longest = format!("{}-255", "a".repeat(40));
     for id in ["memif-0", &longest] {
