@@ -84,7 +84,14 @@ fn files_of_routes_are_checked_and_one_without_routes_needs_a_switch_too() {
         (".", ".: is a directory (give a file"),
         ("absent", "absent: No such file"),
     ] {
-        let words = ["switch", "add", "routes", file, "--control-socket", "x.sock"];
+        let words = [
+            "switch",
+            "add",
+            "routes",
+            file,
+            "--control-socket",
+            "x.sock",
+        ];
         workspace.refused(BAD_INPUT, workspace.quietwire(&words), &[part]);
     }
 }
@@ -95,7 +102,10 @@ fn a_kubeconfig_of_the_environment_that_is_not_text_is_named() {
     fs::write(workspace.path("kubeconfig"), b"\xff\xfe\0").unwrap();
     let mut controller = workspace.quietwire(&["cluster", "controller"]);
     controller.env("KUBECONFIG", workspace.path("kubeconfig"));
-    let parts = ["configuration of the API server", "kubeconfig: it is not UTF-8 text"];
+    let parts = [
+        "configuration of the API server",
+        "kubeconfig: it is not UTF-8 text",
+    ];
     workspace.refused(BAD_INPUT, controller, &parts);
 }
 
@@ -155,10 +165,21 @@ fn wrong_options_are_named() {
         );
     }
     // `remove` is another name of `del`, so only the switch is missing.
-    for command in [&["del", "port"] as &[&str], &["remove", "port"], &["steer", "remove"]] {
+    for command in [
+        &["del", "port"] as &[&str],
+        &["remove", "port"],
+        &["steer", "remove"],
+    ] {
         workspace.refused(
             BAD_INPUT,
-            workspace.quietwire(&[&["switch"], command, &["x", "--control-socket", "x.sock"][..]].concat()),
+            workspace.quietwire(
+                &[
+                    &["switch"],
+                    command,
+                    &["x", "--control-socket", "x.sock"][..],
+                ]
+                .concat(),
+            ),
             &["no switch is listening"],
         );
     }

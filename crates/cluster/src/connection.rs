@@ -58,7 +58,10 @@ fn inferred_files(variable: Option<&OsStr>, home: Option<PathBuf>) -> Vec<PathBu
     let listed = variable.into_iter().flat_map(env::split_paths);
     let listed: Vec<PathBuf> = listed.filter(|path| !path.as_os_str().is_empty()).collect();
     match listed.is_empty() {
-        true => home.map(|home| home.join(".kube/config")).into_iter().collect(),
+        true => home
+            .map(|home| home.join(".kube/config"))
+            .into_iter()
+            .collect(),
         false => listed,
     }
 }

@@ -217,7 +217,12 @@ mod tests {
     fn an_unknown_user_is_named() {
         let error = User::find("quietwire-nobody").unwrap_err();
         assert!(error.to_string().contains("'quietwire-nobody'"), "{error}");
-        for (name, shown) in [("", "''"), ("a b", "'a b'"), ("a\0", "'a\\0'"), ("a:", "'a:'")] {
+        for (name, shown) in [
+            ("", "''"),
+            ("a b", "'a b'"),
+            ("a\0", "'a\\0'"),
+            ("a:", "'a:'"),
+        ] {
             let error = User::find(name).unwrap_err().to_string();
             assert!(error.starts_with(shown), "{error}");
             assert!(!error.contains("useradd"), "{error}");

@@ -3,6 +3,7 @@
 
 mod connections;
 mod guest;
+mod objects;
 mod rules;
 
 use std::collections::BTreeMap;
@@ -28,6 +29,7 @@ pub use connections::{
     TablePosition,
 };
 pub use guest::GuestReport;
+pub use objects::ObjectsReport;
 pub use rules::RuleReport;
 
 pub use quietwire_tables::drops::{PortDrop, PortDrops};

@@ -154,7 +154,10 @@ mod tests {
             let error = check_port_name(name).unwrap_err();
             assert!(error.contains(shown), "{error}");
             assert!(error.contains("use 1 to 63 ASCII letters"), "{error}");
-            assert!(error.len() < 300 && !error.contains(char::is_control), "{error}");
+            assert!(
+                error.len() < 300 && !error.contains(char::is_control),
+                "{error}"
+            );
         }
     }
 }

@@ -210,7 +210,8 @@ pub(super) fn add_routes(args: &RoutesArgs, socket: &Path) -> Result<u64> {
     let mut waiting = Vec::with_capacity(ROUTES_A_REQUEST);
     let mut added = None;
     for (number, line) in (1..).zip(BufReader::new(open_routes(&args.file)?).lines()) {
-        let line = line.map_err(|error| Usage(format!("{name}:{number}: {}", text_error(error))))?;
+        let line =
+            line.map_err(|error| Usage(format!("{name}:{number}: {}", text_error(error))))?;
         let route = parse_route(&line, args.vrf.as_deref())
             .map_err(|what| Usage(format!("{name}:{number}: {what}")))?;
         waiting.extend(route);
@@ -233,7 +234,9 @@ fn open_routes(path: &Path) -> Result<Box<dyn Read>> {
     let file = File::open(path).map_err(|error| wrong(&error))?;
     let metadata = file.metadata().map_err(|error| wrong(&error))?;
     if metadata.is_dir() {
-        return Err(wrong(&"is a directory (give a file of routes, or - for standard input)").into());
+        return Err(
+            wrong(&"is a directory (give a file of routes, or - for standard input)").into(),
+        );
     }
     Ok(Box::new(file))
 }
