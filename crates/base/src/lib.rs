@@ -2,8 +2,8 @@
 //! Parts that every other crate may use: classes of errors, deadlines, operations that may block, Unix time, processes and the formats of
 //! `/proc` that describe them, lock files, storage through a trait, files that survive a kill, files that others may replace, text files, a
 //! checksum, supervised child processes, the search of `PATH`, locations in TOML files, drivers of PCI devices, network interfaces, network
-//! namespaces and requests to rtnetlink, connections to Unix sockets, rate limits, random numbers, the size of a burst, idle behaviour of forwarding threads, use of seccomp filters, the list of
-//! Prometheus metrics and their text format, a fuzzer and failing storage for tests.
+//! namespaces and requests to rtnetlink, connections to Unix sockets, rate limits, random numbers, the size of a burst, idle behaviour of
+//! forwarding threads, use of seccomp filters, the list of Prometheus metrics and their text format, a fuzzer and failing storage for tests.
 //!
 //! Must not depend on any other crate: no packets, no DPDK, no machine.
 
