@@ -178,6 +178,14 @@ fn a_store_or_page_that_will_not_do_is_refused_before_anything_is_set_up() {
             &["--store", "file", "--resume"],
             ["file is not a quietwire result store", "another path"],
         ),
+        (
+            &["--store", "absent.sqlite", "--resume"],
+            ["store absent.sqlite does not exist", "omit --resume"],
+        ),
+        (
+            &["--store", "absent.sqlite", "--resume", "--dry-run"],
+            ["store absent.sqlite does not exist", "omit --resume"],
+        ),
         (&["--store", "lab"], ["--store lab", "directory"]),
         (
             &["--store", "file/s.sqlite"],

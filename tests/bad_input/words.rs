@@ -55,6 +55,12 @@ fn a_wrong_configuration_is_named_with_file_and_line() {
     let Ended { code, printed } = workspace.run(switch);
     assert_eq!(code, Some(BAD_INPUT), "{printed}");
     assert!(printed.contains("memory-mib is 0"), "{printed}");
+    fs::write(workspace.path("utf-16.toml"), b"\xff\xfea\0").unwrap();
+    workspace.refused(
+        BAD_INPUT,
+        workspace.switch(&["--config", "utf-16.toml"]),
+        &["utf-16.toml: it is not UTF-8 text"],
+    );
     workspace.refused(
         BAD_INPUT,
         workspace.switch(&["--config", "absent.toml"]),
@@ -65,6 +71,42 @@ fn a_wrong_configuration_is_named_with_file_and_line() {
         workspace.switch(&["--config", "."]),
         &["configuration .", "directory"],
     );
+}
+
+#[test]
+fn files_of_routes_are_checked_and_one_without_routes_needs_a_switch_too() {
+    let workspace = Workspace::unchanged();
+    fs::write(workspace.path("empty"), "# none\n").unwrap();
+    fs::write(workspace.path("latin-1"), b"# \xfc\n").unwrap();
+    for (file, part) in [
+        ("empty", "no switch is listening"),
+        ("latin-1", "latin-1:1: it is not UTF-8 text"),
+        (".", ".: is a directory (give a file"),
+        ("absent", "absent: No such file"),
+    ] {
+        let words = [
+            "switch",
+            "add",
+            "routes",
+            file,
+            "--control-socket",
+            "x.sock",
+        ];
+        workspace.refused(BAD_INPUT, workspace.quietwire(&words), &[part]);
+    }
+}
+
+#[test]
+fn a_kubeconfig_of_the_environment_that_is_not_text_is_named() {
+    let workspace = Workspace::unchanged();
+    fs::write(workspace.path("kubeconfig"), b"\xff\xfe\0").unwrap();
+    let mut controller = workspace.quietwire(&["cluster", "controller"]);
+    controller.env("KUBECONFIG", workspace.path("kubeconfig"));
+    let parts = [
+        "configuration of the API server",
+        "kubeconfig: it is not UTF-8 text",
+    ];
+    workspace.refused(BAD_INPUT, controller, &parts);
 }
 
 #[test]
@@ -80,6 +122,8 @@ fn wrong_options_are_named() {
         (&["--memory-mib", "0"], "--memory-mib"),
         (&["--port", "a=null:"], "duplicate port 'a'"),
         (&["--bridge", "lan=a,b"], "'a'"),
+        (&["--port", "a b=null:"], "port name 'a b' is invalid"),
+        (&["--user", ""], "'' is not the name of a user"),
     ] {
         workspace.refused(
             BAD_INPUT,
@@ -120,11 +164,35 @@ fn wrong_options_are_named() {
             &[part],
         );
     }
-    workspace.refused(
-        BAD_INPUT,
-        workspace.quietwire(&["switch", "steer", "remove", "dns"]),
-        &["'remove'", "'remove' is now 'del'"],
-    );
+    // `remove` is another name of `del`, so only the switch is missing.
+    for command in [
+        &["del", "port"] as &[&str],
+        &["remove", "port"],
+        &["steer", "remove"],
+    ] {
+        workspace.refused(
+            BAD_INPUT,
+            workspace.quietwire(
+                &[
+                    &["switch"],
+                    command,
+                    &["x", "--control-socket", "x.sock"][..],
+                ]
+                .concat(),
+            ),
+            &["no switch is listening"],
+        );
+    }
+    for (options, range) in [
+        (&["--flows", "0"] as &[&str], "from 1 to 65535"),
+        (&["--attempts", "11"], "from 1 to 10"),
+    ] {
+        workspace.refused(
+            BAD_INPUT,
+            workspace.generate(&[&["--port", "null:", "--rate", "1k"], options].concat()),
+            &[range],
+        );
+    }
     for (options, part) in [
         (&["--rate", "1e30"] as &[&str], "at most 10G"),
         (&["--rate", "0"], "above 0"),

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 
 use quietwire_switch::Rules;
 use quietwire_switch::control::{Request, ask};
-use quietwire_switch::report::{FdbReport, MoveReport, PortReport, QueueReport, ThreadReport};
+use quietwire_switch::report::{
+    FdbReport, MoveReport, ObjectsReport, PortReport, QueueReport, ThreadReport,
+};
 use serde_json::Value;
 
 use crate::bench::{Bench, Peer, change, command, frame, output, refused_with, until};
@@ -125,6 +127,12 @@ fn ports_and_bridges_come_and_go_beside_others() {
         assert!(message.contains(part), "{arguments:?}: {message}");
     }
     assert_eq!(bench.show::<String>("config"), with_lan);
+    let objects: ObjectsReport = ask(&bench.path("control.sock"), &Request::Objects).unwrap();
+    assert_eq!(objects.ports, ["a", "b", "c", "d"]);
+    assert_eq!(
+        (objects.bridges, objects.vrfs),
+        (vec!["lan".to_owned()], Vec::new())
+    );
 
     flow.during(|| {
         change(bench, &["set", "bridge", "lan", "--del-port", "d"]);

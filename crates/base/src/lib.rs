@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Parts that every other crate may use: classes of errors, deadlines, operations that may block, Unix time, processes and the formats of
-//! `/proc` that describe them, lock files, storage through a trait, files that survive a kill, files that others may replace, a checksum, supervised child processes, the
-//! search of `PATH`, locations in TOML files, drivers of PCI devices, network interfaces, network namespaces and requests to rtnetlink, connections to Unix
-//! sockets, rate limits, random numbers, the size of a burst, idle behaviour of forwarding threads, use of seccomp filters, the list of
-//! Prometheus metrics and their text format, a fuzzer and failing storage for tests.
+//! `/proc` that describe them, lock files, storage through a trait, files that survive a kill, files that others may replace, text files, a
+//! checksum, supervised child processes, the search of `PATH`, locations in TOML files, drivers of PCI devices, network interfaces, network
+//! namespaces and requests to rtnetlink, connections to Unix sockets, rate limits, random numbers, the size of a burst, idle behaviour of
+//! forwarding threads, use of seccomp filters, the list of Prometheus metrics and their text format, a fuzzer and failing storage for tests.
 //!
 //! Must not depend on any other crate: no packets, no DPDK, no machine.
 
@@ -58,6 +58,7 @@ pub mod storage;
 pub mod supervised;
 #[doc(hidden)]
 pub mod testing;
+mod text;
 mod unix_stream;
 mod unix_time;
 
@@ -73,6 +74,7 @@ pub use program::{find_program, find_program_in, is_program, search_path};
 pub use rate::RateLimit;
 pub use regular_file::{open_regular, read_regular};
 pub use seccomp::{Seccomp, UnknownSeccomp};
+pub use text::{read_text, text_error};
 pub use unix_stream::{BoundedStream, connect_within};
 pub use unix_time::{unix_time, unix_time_ns};
 

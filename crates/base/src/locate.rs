@@ -19,6 +19,8 @@ use std::path::{Path, PathBuf};
 
 use toml::de::{DeTable, DeValue};
 
+use crate::text::read_text;
+
 /// A fault of a file.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
@@ -81,7 +83,7 @@ pub struct LocatedFault {
 /// # Errors
 /// [`FileError::Unreadable`].
 pub fn read(path: &Path) -> Result<String, FileError> {
-    std::fs::read_to_string(path).map_err(|error| FileError::Unreadable {
+    read_text(path).map_err(|error| FileError::Unreadable {
         path: path.to_owned(),
         error,
     })

@@ -7,15 +7,15 @@ use std::net::AddrParseError;
 use std::num::{IntErrorKind, ParseFloatError, ParseIntError};
 use std::process::ExitCode;
 
-use clap::Parser;
 use clap::error::{ContextKind, ContextValue};
+use clap::{CommandFactory, Parser};
 
 use crate::exit::{self, FAILED};
 use crate::renamed::renamed;
 
 /// Parses the command line. Otherwise prints help, version or an error, and returns the exit code.
 pub(crate) fn parse<C: Parser>() -> Result<C, ExitCode> {
-    C::try_parse().map_err(|error| end(&with_tip(error)))
+    C::try_parse().map_err(|error| end(&with_tip::<C>(error)))
 }
 
 /// Prints help, version or an error.
@@ -30,15 +30,15 @@ fn end(error: &clap::Error) -> ExitCode {
 }
 
 /// Adds the cure to an error that has none.
-fn with_tip(mut error: clap::Error) -> clap::Error {
+fn with_tip<C: CommandFactory>(error: clap::Error) -> clap::Error {
+    let (mut error, range) = without_range::<C>(error);
     let tip = match renamed(&error) {
         Some((old, new)) => {
-            // clap may suggest another value or command.
+            // clap may suggest another value.
             error.remove(ContextKind::SuggestedValue);
-            error.remove(ContextKind::SuggestedSubcommand);
             Some(format!("'{old}' is now '{new}'"))
         }
-        None => cure(&error).map(str::to_owned),
+        None => range.or_else(|| cure(&error).map(str::to_owned)),
     };
     if let Some(tip) = tip {
         error.insert(
@@ -47,6 +47,32 @@ fn with_tip(mut error: clap::Error) -> clap::Error {
         );
     }
     error
+}
+
+/// Removes the range of a number from an error, where clap writes it like Rust (`0 is not in 1..=65535`). Returns the cure, which has it in
+/// words.
+fn without_range<C: CommandFactory>(error: clap::Error) -> (clap::Error, Option<String>) {
+    let Some(cure) = error
+        .source()
+        .and_then(|source| within_range(&source.to_string()))
+    else {
+        return (error, None);
+    };
+    // The source of an error cannot be changed.
+    let mut same: clap::Error = clap::Error::new(error.kind()).with_cmd(&C::command());
+    for (kind, value) in error.context() {
+        same.insert(kind, value.clone());
+    }
+    (same, Some(cure))
+}
+
+/// Returns the cure for a number out of range, given the message of clap. `None`: the message has no range.
+fn within_range(message: &str) -> Option<String> {
+    let (_, range) = message.split_once(" is not in ")?;
+    let (first, last) = range.split_once("..=")?;
+    let is_number = |text: &str| text.parse::<i64>().is_ok();
+    let is_range = is_number(first) && is_number(last);
+    is_range.then(|| format!("use a number from {first} to {last}"))
 }
 
 /// Returns the cure for a value that a parser of a library refuses. Its message names the problem only.
@@ -84,7 +110,7 @@ mod tests {
 
     fn error_of(words: &str) -> String {
         let words = ["quietwire"].into_iter().chain(words.split(' '));
-        with_tip(Cli::try_parse_from(words).unwrap_err()).to_string()
+        with_tip::<Cli>(Cli::try_parse_from(words).unwrap_err()).to_string()
     }
 
     #[test]
@@ -106,10 +132,13 @@ mod tests {
                 "switch add interface i --address 10.0.0.1",
                 "use ADDRESS/LENGTH",
             ),
-            ("switch steer remove x", "'remove' is now 'del'"),
+            ("application iperf --port 0", "use a number from 1 to 65535"),
+            ("generate --attempts 11", "use a number from 1 to 10"),
         ] {
             let error = error_of(words);
             assert!(error.contains(&format!("tip: {tip}")), "{words}: {error}");
+            let is_plain = !error.contains("..=") && error.contains("--help");
+            assert!(is_plain, "{words}: {error}");
         }
         // Parsers of this repository name the cure themselves.
         let error = error_of("generate --rate x");

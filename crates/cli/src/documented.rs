@@ -496,7 +496,13 @@ const UNITS: [(&str, &[&str]); 4] = [
         &[
             "Type=notify",
             "ExecStart=/usr/bin/quietwire switch run --config /etc/quietwire/switch.toml",
+            "ExecStartPost=-+/bin/sh -c 'test ! -e /run/quietwire/switch.mappings || { timeout 15 /usr/bin/quietwire switch mappings restore /run/quietwire/switch.mappings || echo \"<4>mappings are not restored\" >&2; rm --force /run/quietwire/switch.mappings; }'",
+            "ExecStartPost=-+/bin/sh -c 'test ! -e /run/quietwire/switch.connections || { timeout 15 /usr/bin/quietwire switch connections restore /run/quietwire/switch.connections || echo \"<4>connections are not restored\" >&2; rm --force /run/quietwire/switch.connections; }'",
+            "ExecStop=-+/bin/sh -c 'timeout 15 /usr/bin/quietwire switch connections save /run/quietwire/switch.connections || echo \"<4>connections are not saved\" >&2'",
+            "ExecStop=-+/bin/sh -c 'timeout 15 /usr/bin/quietwire switch mappings save /run/quietwire/switch.mappings || echo \"<4>mappings are not saved\" >&2'",
             "Restart=on-failure",
+            "TimeoutStartSec=60s",
+            "TimeoutStopSec=30s",
             "WatchdogSec=20s",
             "CapabilityBoundingSet=CAP_NET_ADMIN CAP_NET_RAW CAP_IPC_LOCK CAP_SYS_ADMIN",
             "SystemCallFilter=@system-service bpf mincore seccomp",

@@ -2,10 +2,10 @@
 //! Reads the files of partitions that options name: requests and plans.
 
 use std::fmt::Display;
-use std::fs;
 use std::path::Path;
 
 use anyhow::Result;
+use quietwire_base::read_text;
 use quietwire_host::partition::{PartitionRequest, Plan};
 
 use crate::exit::Usage;
@@ -15,7 +15,7 @@ fn wrong(path: &Path, error: impl Display) -> Usage {
 }
 
 fn read(path: &Path) -> Result<String> {
-    Ok(fs::read_to_string(path).map_err(|error| wrong(path, error))?)
+    Ok(read_text(path).map_err(|error| wrong(path, error))?)
 }
 
 /// Reads a partition plan (JSON).

@@ -2,14 +2,16 @@
 //! The connection of the agent and of the controller to the API server, and their end.
 
 use std::error::Error;
-use std::path::Path;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use std::{fs, io};
+use std::{env, io};
 
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
+use quietwire_base::read_text;
 use tokio::sync::watch;
 
 /// Interval at which the flag of a signal is read.
@@ -38,15 +40,43 @@ pub(crate) async fn connect(kubeconfig: Option<&Path>) -> Result<Client, AgentEr
 async fn configuration(kubeconfig: Option<&Path>) -> Result<Config, AgentError> {
     let failed = AgentError::Configuration;
     let Some(path) = kubeconfig else {
+        let variable = env::var_os("KUBECONFIG");
+        check_inferred(&inferred_files(variable.as_deref(), env::home_dir()))?;
         let inferred = Config::infer().await;
         return inferred.map_err(|error| failed(error.to_string()));
     };
     let wrong = |error: &dyn Error| failed(format!("{}: {}", path.display(), first_line(error)));
     // kube panics on a file that begins like UTF-16 and has an odd number of octets.
-    fs::read_to_string(path).map_err(|error| wrong(&error))?;
+    read_text(path).map_err(|error| wrong(&error))?;
     let file = Kubeconfig::read_from(path).map_err(|error| wrong(&error))?;
     let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await;
     config.map_err(|error| wrong(&error))
+}
+
+/// Returns the files that kube reads without `--kubeconfig`: those of `KUBECONFIG`, otherwise that of the home directory.
+fn inferred_files(variable: Option<&OsStr>, home: Option<PathBuf>) -> Vec<PathBuf> {
+    let listed = variable.into_iter().flat_map(env::split_paths);
+    let listed: Vec<PathBuf> = listed.filter(|path| !path.as_os_str().is_empty()).collect();
+    match listed.is_empty() {
+        true => home
+            .map(|home| home.join(".kube/config"))
+            .into_iter()
+            .collect(),
+        false => listed,
+    }
+}
+
+/// Refuses files on which kube would panic. A file that cannot be read is left to kube, which may use the configuration of the pod.
+fn check_inferred(files: &[PathBuf]) -> Result<(), AgentError> {
+    for path in files {
+        if let Err(error) = read_text(path)
+            && error.kind() == io::ErrorKind::InvalidData
+        {
+            let what = format!("{}: {error}", path.display());
+            return Err(AgentError::Configuration(what));
+        }
+    }
+    Ok(())
 }
 
 /// Returns the first line of an error. Errors of YAML repeat a part of the file in the others.
@@ -71,6 +101,8 @@ pub(crate) fn ended(stop: &Arc<AtomicBool>) -> watch::Receiver<bool> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use crate::runtime;
 
@@ -97,5 +129,28 @@ mod tests {
         }
         let error = error_of(&directory.path().join("absent"));
         assert!(error.contains("No such file"), "{error}");
+    }
+
+    #[test]
+    fn files_of_the_environment_are_checked_if_they_exist() {
+        let directory = tempfile::tempdir().unwrap();
+        let home = directory.path();
+        let config = home.join(".kube/config");
+        let files = |variable: Option<&str>| {
+            inferred_files(variable.map(OsStr::new), Some(home.to_owned()))
+        };
+        for variable in [None, Some(""), Some("::")] {
+            assert_eq!(files(variable), [config.clone()]);
+        }
+        assert_eq!(files(Some("/a::b")), [Path::new("/a"), Path::new("b")]);
+        assert!(inferred_files(None, None).is_empty());
+
+        assert!(check_inferred(&files(None)).is_ok());
+        fs::create_dir(home.join(".kube")).unwrap();
+        fs::write(&config, "apiVersion: v1\n").unwrap();
+        assert!(check_inferred(&files(None)).is_ok());
+        fs::write(&config, b"\xff\xfe\0").unwrap();
+        let error = check_inferred(&files(None)).unwrap_err().to_string();
+        assert!(error.contains("config: it is not UTF-8 text"), "{error}");
     }
 }

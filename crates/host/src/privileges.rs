@@ -19,6 +19,12 @@ pub enum PrivilegeError {
         "user '{0}' does not exist (create it with `useradd --system {0}`, or use another one)"
     )]
     NoSuchUser(String),
+    /// No user can have this name (useradd(8)).
+    #[error(
+        "'{}' is not the name of a user (use the name of a user of this machine)",
+        .0.escape_debug()
+    )]
+    NotAUser(String),
     /// The system refuses.
     #[error("cannot reduce the rights of this process: {call}: {cause}")]
     System {
@@ -48,8 +54,14 @@ impl User {
     /// Finds a user by name (getpwnam(3)).
     ///
     /// # Errors
-    /// [`PrivilegeError::NoSuchUser`], or the error of the lookup.
+    /// [`PrivilegeError::NotAUser`], [`PrivilegeError::NoSuchUser`], or the error of the lookup.
     pub fn find(name: &str) -> Result<Self, PrivilegeError> {
+        let is_refused = |letter: char| {
+            letter.is_whitespace() || letter.is_control() || matches!(letter, ':' | '/')
+        };
+        if name.is_empty() || name.contains(is_refused) {
+            return Err(PrivilegeError::NotAUser(name.to_owned()));
+        }
         let found = nix::unistd::User::from_name(name).map_err(failed("getpwnam"))?;
         let user = found.ok_or_else(|| PrivilegeError::NoSuchUser(name.to_owned()))?;
         Ok(Self {
@@ -205,6 +217,16 @@ mod tests {
     fn an_unknown_user_is_named() {
         let error = User::find("quietwire-nobody").unwrap_err();
         assert!(error.to_string().contains("'quietwire-nobody'"), "{error}");
+        for (name, shown) in [
+            ("", "''"),
+            ("a b", "'a b'"),
+            ("a\0", "'a\\0'"),
+            ("a:", "'a:'"),
+        ] {
+            let error = User::find(name).unwrap_err().to_string();
+            assert!(error.starts_with(shown), "{error}");
+            assert!(!error.contains("useradd"), "{error}");
+        }
         assert_eq!(User::find("root").unwrap().numbers(), (0, 0));
     }
 

@@ -28,7 +28,7 @@ pub use change::{Change, Staged};
 pub use later_ports::LaterPorts;
 pub use location::{Located, Location};
 pub use plan::{BridgePlan, Group, Plan, PortPlan};
-pub use ports::AddPort;
+pub use ports::{AddPort, PORT_NAME_MAX, is_port_name};
 pub use quietwire_base::{Idle, Seccomp};
 pub use quietwire_tables::filter::{
     DescribedPacket, Dscp, EtherType, FlagList, OrSet, PacketMatch, Ports, Protocol, RuleMatch,

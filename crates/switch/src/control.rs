@@ -47,7 +47,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
-pub use client::ask;
+pub use client::{ask, ask_up_to};
 pub use confirm::CONFIRM_MAX_S;
 pub(crate) use controller::Controller;
 #[cfg(test)]
@@ -110,6 +110,8 @@ pub enum Request {
     Show(Subject),
     /// Returns the version of the switch, a string.
     Version,
+    /// Returns the names of the configured objects. The reply is a [`crate::report::ObjectsReport`].
+    Objects,
     /// Returns the group of a port, as in [`crate::report::PortReport`]; null if the port does not exist.
     PortGroup {
         /// Name of the port.

@@ -74,7 +74,9 @@ impl SwitchError {
         match self {
             Self::Config { .. } | Self::Unreadable { .. } => Fault::BadInput,
             Self::MissingPrerequisite(_) => Fault::MissingPrerequisite,
-            Self::Privileges(PrivilegeError::NoSuchUser(_)) => Fault::BadInput,
+            Self::Privileges(PrivilegeError::NoSuchUser(_) | PrivilegeError::NotAUser(_)) => {
+                Fault::BadInput
+            }
             Self::Dpdk(error) => error.fault(),
             Self::ControlSocket { fault, .. } | Self::Answer { fault, .. } => *fault,
             Self::Privileges(_) | Self::Threads(_) | Self::Thread { .. } => Fault::Failed,

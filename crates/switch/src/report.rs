@@ -4,6 +4,7 @@
 mod connections;
 mod guest;
 mod kernel_forwarding;
+mod objects;
 mod rules;
 
 use std::collections::BTreeMap;
@@ -30,6 +31,7 @@ pub use connections::{
 };
 pub use guest::GuestReport;
 pub use kernel_forwarding::{KernelForwardingReport, KernelForwardingState};
+pub use objects::ObjectsReport;
 pub use rules::RuleReport;
 
 pub use quietwire_tables::drops::{PortDrop, PortDrops};

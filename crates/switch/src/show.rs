@@ -14,8 +14,8 @@ use crate::counters::{Counter, RouterCounters, Step, ThreadCounters};
 use crate::engine::{Engine, Forwarder, Slot};
 use crate::report::{
     BridgeCounts, CyclesReport, FdbReport, FlappingReport, GuestReport, MoveReport, NodeMemory,
-    PortCounts, PortDrop, PortDrops, PortReport, QueueCycles, RouterCounts, RuleEffects,
-    StatsReport, StepCounts, ThreadCounts, ThreadCycles, ThreadReport, VlanReport,
+    ObjectsReport, PortCounts, PortDrop, PortDrops, PortReport, QueueCycles, RouterCounts,
+    RuleEffects, StatsReport, StepCounts, ThreadCounts, ThreadCycles, ThreadReport, VlanReport,
 };
 use crate::threads::{self, forwarding_name};
 use quietwire_tables::bridge::{BridgePort, PortVlans, VlanSet};
@@ -37,6 +37,31 @@ impl Engine {
             })
             .chain(self.removed_reports())
             .collect()
+    }
+
+    /// Returns the names of the configured objects.
+    pub(crate) fn objects_report(&self) -> ObjectsReport {
+        let plan = &self.plan;
+        let bridges = plan.groups.iter().filter_map(|group| match group {
+            Group::Bridge(bridge) => Some(bridge.name.clone()),
+            Group::CrossConnect(_) => None,
+        });
+        let interfaces = plan.layer3.interfaces.iter();
+        ObjectsReport {
+            ports: plan.ports.iter().map(|port| port.name.clone()).collect(),
+            bridges: bridges.collect(),
+            // The first one is the main one.
+            vrfs: plan.layer3.vrfs.iter().skip(1).cloned().collect(),
+            interfaces: interfaces.map(|one| one.name.clone()).collect(),
+            nats: plan.nats.iter().map(|nat| nat.name.clone()).collect(),
+            load_balancers: plan
+                .load_balancers
+                .iter()
+                .map(|one| one.name.clone())
+                .collect(),
+            steering: plan.steer.iter().map(|rule| rule.name.clone()).collect(),
+            forwarding_cpus: plan.forwarding_cpus.clone(),
+        }
     }
 
     /// Returns the group of a port; `None` if the port does not exist.

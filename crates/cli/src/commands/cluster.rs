@@ -4,12 +4,12 @@
 
 mod local;
 
-use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
+use quietwire_base::read_text;
 use quietwire_cluster::admission::{WebhookError, WebhookOptions, run as run_webhook};
 use quietwire_cluster::agent::{AgentError, AgentOptions, Exports, run as run_agent};
 use quietwire_cluster::devices::DevicesConfig;
@@ -203,7 +203,7 @@ fn agent_error(error: AgentError) -> anyhow::Error {
 
 fn devices(path: &Path) -> Result<DevicesConfig> {
     let problem = |text: String| Usage(format!("{}: {text}", path.display()));
-    let text = fs::read_to_string(path).map_err(|error| problem(error.to_string()))?;
+    let text = read_text(path).map_err(|error| problem(error.to_string()))?;
     Ok(DevicesConfig::parse(&text).map_err(problem)?)
 }
 

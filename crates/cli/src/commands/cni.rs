@@ -4,6 +4,7 @@
 use std::io::Read as _;
 use std::process::ExitCode;
 
+use quietwire_base::text_error;
 use quietwire_cluster::cni::{self, COMMAND, INPUT_MAX};
 
 use crate::text::{print, say};
@@ -23,6 +24,7 @@ pub(crate) fn run() -> ExitCode {
         .read_to_string(&mut input);
     if let Err(error) = read {
         // The read part is no complete configuration, and is refused as such.
+        let error = text_error(error);
         say(format!("cannot read the network configuration: {error}"));
     }
     let variables = |name: &str| std::env::var(name).ok();

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result, bail};
+use quietwire_base::read_text;
 use quietwire_lab::RunningIsolation;
 use quietwire_report::{Baselines, SearchOutcome, Summary};
 use quietwire_search::procedure::ProcedureEnd;
@@ -97,7 +98,7 @@ pub(crate) fn run(args: &MeasureArgs) -> Result<()> {
 /// Returns the text of a description of connections, after a check that names its lines.
 fn described(path: &Path) -> Result<String> {
     Connections::read(path)?;
-    let text = std::fs::read_to_string(path);
+    let text = read_text(path);
     text.with_context(|| format!("{} cannot be read", path.display()))
 }
 

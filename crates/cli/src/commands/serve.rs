@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use quietwire_base::read_text;
 use quietwire_host::apply::STATE_DIRECTORY;
 use quietwire_serve::{ServeError, ServeOptions, Server};
 use quietwire_switch::config::CONTROL_SOCKET_DEFAULT;
@@ -42,7 +43,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
         )));
     }
     let token = args.token_file.as_ref().map(|path| {
-        let text = std::fs::read_to_string(path);
+        let text = read_text(path);
         text.map(|text| text.trim_end().to_owned())
             .map_err(|error| Usage(format!("--token-file {}: {error}", path.display())))
     });

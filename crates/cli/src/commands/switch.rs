@@ -62,6 +62,7 @@ enum SwitchCommand {
     Run(Box<RunArgs>),
     Show(ShowArgs),
     Add(change::AddArgs),
+    #[command(visible_alias = "remove")]
     Del(change::DelArgs),
     Set(change::SetArgs),
     Flush(change::FlushArgs),

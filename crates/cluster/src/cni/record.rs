@@ -6,6 +6,7 @@ use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use quietwire_base::durable::{self, remove_if_exists};
@@ -24,6 +25,8 @@ pub(super) const DIRECTORY_MODE: u32 = 0o755;
 const FILE_MODE: u32 = 0o644;
 /// Largest record, octets: some times the largest network configuration.
 const OCTETS_MAX: u64 = 1 << 20;
+/// Most damaged files that are remembered as logged.
+const NOTED_MAX: usize = 1024;
 /// Root directory of the node in the PID namespace of the node, also in a container with other mounts.
 pub(super) const OF_INIT: &str = "proc/1/root";
 
@@ -109,9 +112,31 @@ impl Record {
         is_same_directory.then_some(path)
     }
 
-    /// Reads a record; `None` if the file does not exist or has other contents.
+    /// Reads a record; `None` if the file does not exist, or is damaged. The log names a damaged file.
     pub(super) fn read(path: &Path) -> Option<Self> {
-        serde_json::from_slice(&read_regular(path, OCTETS_MAX).ok()?).ok()
+        Self::read_checked(path).unwrap_or_else(|problem| {
+            if is_first_problem(path) {
+                tracing::warn!(
+                    "{}: not a record of an attachment, and ignored: {problem}",
+                    path.display()
+                );
+            }
+            None
+        })
+    }
+
+    /// Reads a record; `None` if the file does not exist.
+    ///
+    /// # Errors
+    /// The problem of a damaged file.
+    fn read_checked(path: &Path) -> Result<Option<Self>, String> {
+        match read_regular(path, OCTETS_MAX) {
+            Ok(octets) => serde_json::from_slice(&octets)
+                .map(Some)
+                .map_err(|error| error.to_string()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error.to_string()),
+        }
     }
 
     /// Writes the record, whole or not at all.
@@ -122,6 +147,16 @@ impl Record {
         let text = serde_json::to_vec(self).map_err(io::Error::other)?;
         durable::replace(path, &text, FILE_MODE)
     }
+}
+
+/// Notes that a file is damaged. Returns true for the first time: the agent reads all files again and again.
+fn is_first_problem(path: &Path) -> bool {
+    static NOTED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+    let mut noted = NOTED.lock().unwrap_or_else(PoisonError::into_inner);
+    if noted.len() >= NOTED_MAX {
+        noted.clear();
+    }
+    noted.insert(path.to_owned())
 }
 
 /// Returns the root directories below which this process may see files of the node: its own, and that of the first process.
@@ -242,9 +277,14 @@ mod tests {
     fn records_are_read_as_they_are_written_and_other_files_are_none() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("c0123456789abcd.network");
-        assert_eq!(Record::read(&path), None);
-        fs::write(&path, "lan-a").unwrap();
-        assert_eq!(Record::read(&path), None);
+        assert_eq!(Record::read_checked(&path), Ok(None));
+        for (damaged, problem) in [("lan-a", "expected value"), ("{", "EOF"), ("null", "null")] {
+            fs::write(&path, damaged).unwrap();
+            let error = Record::read_checked(&path).unwrap_err();
+            assert!(error.contains(problem), "{error}");
+            assert_eq!(Record::read(&path), None);
+        }
+        assert!(!is_first_problem(&path) && is_first_problem(place.path()));
         let endless = place.path().join("c0123456789abce.network");
         mkfifo(&endless, Mode::S_IRUSR | Mode::S_IWUSR).unwrap();
         // A FIFO that is read would block the test.

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use quietwire_switch::config::AddPort;
+use quietwire_switch::config::{AddPort, is_port_name};
 use serde_json::{Value, json};
 
 use super::config::Ipam;
@@ -672,6 +672,27 @@ fn faults_of_the_environment_are_named() {
     }
 }
 
+#[test]
+fn an_attachment_with_a_damaged_record_is_removed() {
+    let rig = Rig::new(ADDRESS);
+    let switch = FakeSwitch::default();
+    rig.call("ADD", &json!({}), &switch).unwrap();
+    let name = switch.ports.borrow()[0].name.clone();
+    let record = port::record_in(&rig.path().join("sockets"), &name);
+    fs::write(&record, "{").unwrap();
+    rig.call("DEL", &json!({}), &switch).unwrap();
+    assert!(switch.ports.borrow().is_empty());
+    assert!(!record.exists());
+}
+
+#[test]
+fn ports_of_devices_have_names_that_the_switch_accepts() {
+    let longest = format!("{}-255", "a".repeat(40));
+    for id in ["memif-0", &longest] {
+        assert!(is_port_name(&pod_device::port_name(id)), "{id}");
+    }
+}
+
 proptest! {
     #[test]
     fn any_input_has_an_answer(input in ".{0,200}") {
@@ -685,6 +706,7 @@ proptest! {
         let name = port::name(&network, &container, &interface);
         prop_assert!(name.starts_with(&port::prefix(&network)));
         prop_assert_eq!(name.len(), 15);
+        prop_assert!(is_port_name(&name));
         let other = port::name(&network, &container, &format!("{interface}0"));
         prop_assert_ne!(name, other);
     }

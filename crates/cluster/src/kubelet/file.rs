@@ -5,6 +5,8 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
+use quietwire_base::text_error;
+
 /// Largest file that is read, octets.
 const SIZE_MAX: u64 = 4 << 20;
 
@@ -61,10 +63,12 @@ pub(super) fn parsed<T>(
 pub(super) fn read(path: &Path) -> Result<String, KubeletFileError> {
     let mut text = String::new();
     let read = File::open(path).and_then(|file| file.take(SIZE_MAX).read_to_string(&mut text));
-    let length = read.map_err(|cause| KubeletFileError::Unreadable {
-        path: path.to_owned(),
-        cause,
-    })?;
+    let length = read
+        .map_err(text_error)
+        .map_err(|cause| KubeletFileError::Unreadable {
+            path: path.to_owned(),
+            cause,
+        })?;
     if length as u64 >= SIZE_MAX {
         return Err(KubeletFileError::malformed(path, "larger than 4 MiB"));
     }

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use k8s_openapi::api::core::v1::Pod;
 use quietwire_host::partition::{CpuRequest, PartitionRequest, SiblingPolicy};
+use quietwire_switch::config::{PORT_NAME_MAX, is_port_name};
 use serde_json::{Value, json};
 
 use super::*;
@@ -121,6 +122,24 @@ fn lists_and_texts_of_specifications_are_bounded() {
         .map(|kind| format!("{kind}.spec.nodeSelector[]"))
         .into();
     assert_eq!(unbounded, values);
+}
+
+#[test]
+fn ports_have_the_names_that_the_switch_accepts() {
+    let mut checked = 0;
+    all_schemas(&mut |path, schema| {
+        if path == "DataPlane.spec.ports[].name" {
+            assert_eq!(schema["maxLength"], json!(PORT_NAME_MAX));
+            assert_eq!(schema["pattern"], "^[A-Za-z0-9_.-]+$");
+            checked += 1;
+        }
+    });
+    assert_eq!(checked, 1);
+    let is_of_pattern = |letter: char| letter.is_ascii_alphanumeric() || "_.-".contains(letter);
+    for letter in '\0'..='\u{ff}' {
+        let name = letter.to_string();
+        assert_eq!(is_port_name(&name), is_of_pattern(letter), "{name:?}");
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@
 use std::path::{Path as FilePath, PathBuf};
 
 use quietwire_base::locate::{self, At, FileError, LocatedFault, of_fault, of_toml};
+use quietwire_base::read_text;
 use quietwire_host::CpuList;
 use serde::Deserialize;
 
@@ -82,7 +83,7 @@ impl ElementSection {
     fn element(&self, index: usize, directory: &FilePath) -> Result<Element, LocatedFault> {
         let text_of = |path: &PathBuf, key: &'static str| {
             let path = directory.join(path);
-            std::fs::read_to_string(&path).map_err(|error| {
+            read_text(&path).map_err(|error| {
                 fault(
                     &[At::Key("element"), At::Index(index), At::Key(key)],
                     format!("{} cannot be read: {error}", path.display()),

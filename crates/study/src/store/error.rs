@@ -23,6 +23,12 @@ pub enum StoreError {
     /// The file does not exist.
     #[error("store {} does not exist (give the path of a store that a study wrote)", .0.display())]
     Missing(PathBuf),
+    /// The file of a run to continue does not exist.
+    #[error(
+        "store {} does not exist, so there is no run to continue (omit --resume, or give the path of another store with --store)",
+        .0.display()
+    )]
+    NothingToResume(PathBuf),
     /// The file is not a store.
     #[error("{} is not a quietwire result store ({reason}); file left unchanged, use another path", path.display())]
     NotAStore {

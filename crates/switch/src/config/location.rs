@@ -72,7 +72,7 @@ impl<T> Located<T> {
 /// # Errors
 /// [`SwitchError::Unreadable`].
 pub(super) fn read_text(path: &Path) -> Result<String, SwitchError> {
-    std::fs::read_to_string(path).map_err(|cause| SwitchError::Unreadable {
+    quietwire_base::read_text(path).map_err(|cause| SwitchError::Unreadable {
         path: path.to_owned(),
         cause: cause.to_string(),
     })

@@ -21,6 +21,7 @@ use super::later_ports::LaterPorts;
 use super::layer3::{self, Layer3Plan};
 use super::location::Location;
 use super::nat::{self, NatLogEvents, NatSetting};
+use super::ports::check_port_name;
 use super::rebalance::Rules;
 use super::role_cpus::RoleCpus;
 use super::rules;
@@ -539,6 +540,7 @@ fn plan_ports(
         if name.is_empty() {
             return Err(location.wrong(format!("port {uri} has no name (use NAME=URI)")));
         }
+        check_port_name(name).map_err(|what| location.wrong(what))?;
         let uri: PortUri = uri
             .parse()
             .map_err(|error| location.wrong(format!("port '{name}': {error}")))?;

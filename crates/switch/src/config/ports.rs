@@ -10,6 +10,33 @@ use super::location::Location;
 use super::settings::{CrossConnectSetting, PortSetting, Settings};
 use crate::error::SwitchError;
 
+/// Longest name of a port, octets.
+pub const PORT_NAME_MAX: usize = 63;
+
+/// Returns true if a port can have this name: 1 to [`PORT_NAME_MAX`] ASCII letters, digits, `_`, `.` and `-`. The schema of `DataPlane` has
+/// the same rule.
+#[must_use]
+pub fn is_port_name(name: &str) -> bool {
+    let is_allowed = |letter: char| letter.is_ascii_alphanumeric() || "_.-".contains(letter);
+    (1..=PORT_NAME_MAX).contains(&name.len()) && name.chars().all(is_allowed)
+}
+
+/// Checks the name of a port.
+///
+/// # Errors
+/// A message with the beginning of the name.
+pub(super) fn check_port_name(name: &str) -> Result<(), String> {
+    if is_port_name(name) {
+        return Ok(());
+    }
+    let shown: String = name.chars().take(PORT_NAME_MAX).collect();
+    let rest = if shown == name { "" } else { "…" };
+    Err(format!(
+        "port name '{}{rest}' is invalid (use 1 to {PORT_NAME_MAX} ASCII letters, digits, '_', '.' and '-')",
+        shown.escape_debug()
+    ))
+}
+
 /// A new port.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
@@ -98,5 +125,39 @@ impl Settings {
             ));
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_short_and_of_plain_characters() {
+        let longest = "a".repeat(PORT_NAME_MAX);
+        for name in ["a", "7", "left-1", "eth0.100", "_", &longest] {
+            assert_eq!(check_port_name(name), Ok(()), "{name}");
+        }
+        let long = "a".repeat(1 << 20);
+        for (name, shown) in [
+            ("", "''"),
+            ("a b", "'a b'"),
+            ("a\n", "'a\\n'"),
+            ("a\u{1b}[2J", "'a\\u{1b}[2J'"),
+            ("a,b", "'a,b'"),
+            ("a=b", "'a=b'"),
+            ("@a", "'@a'"),
+            ("a/b", "'a/b'"),
+            ("ä", "'ä'"),
+            (&long, "aaa…'"),
+        ] {
+            let error = check_port_name(name).unwrap_err();
+            assert!(error.contains(shown), "{error}");
+            assert!(error.contains("use 1 to 63 ASCII letters"), "{error}");
+            assert!(
+                error.len() < 300 && !error.contains(char::is_control),
+                "{error}"
+            );
+        }
     }
 }

@@ -402,6 +402,23 @@ fn a_port_beyond_the_limit_is_refused_with_its_line() {
 }
 
 #[test]
+fn a_name_that_no_port_can_have_is_refused_with_its_line() {
+    let text = FILE.replace("name = \"a\"", "name = \"a\\u001b\"");
+    assert_ne!(text, FILE);
+    let error = message(parse(&text).unwrap().plan(&online()), Fault::BadInput);
+    let place = "switch.toml, line 8, key 'port': port name 'a\\u{1b}' is invalid (use 1 to 63";
+    assert!(error.starts_with(place), "{error}");
+    let settings = flags(&TWO, &[]);
+    for name in ["c d", "", &"c".repeat(64)] {
+        let added = json!({"add-port": {"name": name, "uri": "null:"}});
+        let change: Change = serde_json::from_value(added).unwrap();
+        let after = settings.clone().after(change).unwrap();
+        let error = message(after.plan(&online()), Fault::BadInput);
+        assert!(error.starts_with("the request: port "), "{error}");
+    }
+}
+
+#[test]
 fn ports_in_no_group_are_named() {
     let three = [TWO[0], TWO[1], ("c", "null:")];
     let plan = flags(&three, &[&["a", "b"]]).plan(&online()).unwrap();

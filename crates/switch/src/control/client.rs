@@ -40,6 +40,22 @@ pub fn ask<T: DeserializeOwned>(path: &Path, request: &Request) -> Result<T, Swi
     ask_within(path, request, &LIMITS)
 }
 
+/// Sends a request like [`ask`], and reads a reply of at most `reply_octets` octets: for a client with little memory.
+///
+/// # Errors
+/// As [`ask`].
+pub fn ask_up_to<T: DeserializeOwned>(
+    path: &Path,
+    request: &Request,
+    reply_octets: u64,
+) -> Result<T, SwitchError> {
+    let limits = Limits {
+        reply_octets,
+        ..LIMITS
+    };
+    ask_within(path, request, &limits)
+}
+
 /// Sends a request like [`ask`], within limits.
 fn ask_within<T: DeserializeOwned>(
     path: &Path,

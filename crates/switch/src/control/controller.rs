@@ -203,6 +203,7 @@ impl Controller {
         match request {
             Request::Show(subject) => self.show(subject),
             Request::Version => to_answer(&env!("CARGO_PKG_VERSION")),
+            Request::Objects => to_answer(&self.engine.objects_report()),
             Request::PortGroup { port } => to_answer(&self.engine.group_of_port(&port)),
             Request::Change(change) if is_of_rules(&change) && self.unconfirmed.is_some() => {
                 self.awaits_confirmation()

@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use quietwire_base::{Fault, durable};
+use quietwire_base::{Fault, durable, read_text};
 use serde::{Deserialize, Serialize};
 
 use super::{Calibration, SizeCalibration, TesterKind};
@@ -83,7 +83,7 @@ impl Calibrations {
     /// # Errors
     /// [`CalibrationsError`] if the file cannot be read or is not a calibration file.
     pub fn read(path: &Path) -> Result<Self, CalibrationsError> {
-        let text = match fs::read_to_string(path) {
+        let text = match read_text(path) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
             Err(error) => return Err(of_system(path, error)),

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
+use quietwire_base::read_text;
 use quietwire_host::CpuList;
 use quietwire_host::threads::online_cpus;
 use quietwire_lab::topology::{
@@ -220,7 +221,7 @@ impl TopologyArgs {
         let usual = Parameters::default();
         let read = |path: &Option<PathBuf>, option: &str| {
             let text = |path: &PathBuf| {
-                std::fs::read_to_string(path).map_err(|error| {
+                read_text(path).map_err(|error| {
                     TopologyError::Wrong(format!(
                         "{option}: {} cannot be read: {error}",
                         path.display()

@@ -45,6 +45,9 @@ pub(super) fn run(
     if !wanted.resume && !wanted.fresh && store.is_file() {
         return Err(StoreError::Exists(store).into());
     }
+    if wanted.resume && !store.exists() {
+        return Err(StoreError::NothingToResume(store).into());
+    }
     check_place("--store", &store)?;
     check_place("--html", &html)?;
     if wanted.resume {

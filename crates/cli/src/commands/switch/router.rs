@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Options of `quietwire switch add|del|set|show` for the router: VRFs, interfaces, routes, neighbours.
 
+use std::fmt::Display;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::net::IpAddr;
@@ -9,6 +10,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 use ipnet::IpNet;
+use quietwire_base::text_error;
 use quietwire_packet::{MacAddress, VlanId};
 use quietwire_switch::config::kernel_filter::KernelFilterSetting;
 use quietwire_switch::config::layer3::{
@@ -201,35 +203,50 @@ pub(super) struct RoutesArgs {
     vrf: Option<String>,
 }
 
-/// Adds the routes of a file in several requests, each of which succeeds or fails as a whole. Returns the number of routes.
+/// Adds the routes of a file in several requests, each of which succeeds or fails as a whole. Returns the number of routes. A file without
+/// routes is one request, so that a switch that does not run is reported.
 pub(super) fn add_routes(args: &RoutesArgs, socket: &Path) -> Result<u64> {
     let name = args.file.display().to_string();
-    let input: Box<dyn Read> = if name == "-" {
-        Box::new(std::io::stdin())
-    } else {
-        Box::new(File::open(&args.file).map_err(|error| Usage(format!("{name}: {error}")))?)
-    };
     let mut waiting = Vec::with_capacity(ROUTES_A_REQUEST);
-    let mut added = 0_u64;
-    for (number, line) in (1..).zip(BufReader::new(input).lines()) {
-        let line = line.map_err(|error| Usage(format!("{name}:{number}: {error}")))?;
+    let mut added = None;
+    for (number, line) in (1..).zip(BufReader::new(open_routes(&args.file)?).lines()) {
+        let line =
+            line.map_err(|error| Usage(format!("{name}:{number}: {}", text_error(error))))?;
         let route = parse_route(&line, args.vrf.as_deref())
             .map_err(|what| Usage(format!("{name}:{number}: {what}")))?;
         waiting.extend(route);
         if waiting.len() == ROUTES_A_REQUEST {
-            added = added.saturating_add(send(socket, &mut waiting)?);
+            added = Some(send(socket, added, &mut waiting)?);
         }
     }
-    Ok(added.saturating_add(send(socket, &mut waiting)?))
+    match added {
+        Some(added) if waiting.is_empty() => Ok(added),
+        added => send(socket, added, &mut waiting),
+    }
 }
 
-fn send(socket: &Path, waiting: &mut Vec<RouteSetting>) -> Result<u64> {
+/// Opens a file of routes, or standard input.
+fn open_routes(path: &Path) -> Result<Box<dyn Read>> {
+    if path == Path::new("-") {
+        return Ok(Box::new(std::io::stdin()));
+    }
+    let wrong = |what: &dyn Display| Usage(format!("{}: {what}", path.display()));
+    let file = File::open(path).map_err(|error| wrong(&error))?;
+    let metadata = file.metadata().map_err(|error| wrong(&error))?;
+    if metadata.is_dir() {
+        return Err(
+            wrong(&"is a directory (give a file of routes, or - for standard input)").into(),
+        );
+    }
+    Ok(Box::new(file))
+}
+
+/// Sends routes after `added` ones. Returns the number of all.
+fn send(socket: &Path, added: Option<u64>, waiting: &mut Vec<RouteSetting>) -> Result<u64> {
     let routes = std::mem::take(waiting);
     let count = routes.len() as u64;
-    if count > 0 {
-        ask::<IgnoredAny>(socket, &Request::AddRoutes(routes))?;
-    }
-    Ok(count)
+    ask::<IgnoredAny>(socket, &Request::AddRoutes(routes))?;
+    Ok(added.unwrap_or(0).saturating_add(count))
 }
 
 fn parse_route(line: &str, vrf: Option<&str>) -> Result<Option<RouteSetting>, String> {

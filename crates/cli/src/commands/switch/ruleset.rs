@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand, ValueEnum};
+use quietwire_base::text_error;
 use quietwire_packet::{MacAddress, VlanId};
 use quietwire_switch::config::rules::{
     CtState, Hook, IMPORT_MAX, Imported, LabelBits, MarkBits, NamePattern, ReceivedPacket,
@@ -378,7 +379,10 @@ fn read_ruleset(path: &Path) -> Result<String> {
         true => std::io::stdin().take(limit).read_to_string(&mut text),
         false => File::open(path).and_then(|file| file.take(limit).read_to_string(&mut text)),
     };
-    read.map_err(|error| Usage(format!("cannot read {}: {error}", path.display())))?;
+    read.map_err(|error| {
+        let error = text_error(error);
+        Usage(format!("cannot read {}: {error}", path.display()))
+    })?;
     Ok(text)
 }
 

@@ -30,6 +30,7 @@ enum Steer {
     /// Show the rules in order, what enforces them, and their counters.
     Show,
     /// Remove a rule. Without rules, an af-xdp port receives all frames of its interface.
+    #[command(visible_alias = "remove")]
     Del {
         /// Name.
         name: String,

@@ -2,18 +2,18 @@
 //! Requests of the agent to a switch.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use ipnet::IpNet;
 use quietwire_host::CpuList;
 use quietwire_switch::config::Change;
 use quietwire_switch::config::layer3::RouteSetting;
-use quietwire_switch::control::{Request, Subject, ask};
+use quietwire_switch::control::Request;
 use serde::Deserialize;
-use serde::de::IgnoredAny;
+use serde::de::{DeserializeOwned, IgnoredAny};
 
 use super::start;
-use crate::cni::{RunningSwitch, Switch as _};
+use crate::cni::RunningSwitch;
 
 /// Most characters of a version. This is the bound of the schema.
 const VERSION_MAX: usize = 64;
@@ -68,15 +68,11 @@ pub(in crate::agent) struct Names {
 
 /// The switch at a control socket.
 #[derive(Clone, Debug)]
-pub(in crate::agent) struct Running {
-    socket: PathBuf,
-}
+pub(in crate::agent) struct Running(RunningSwitch);
 
 impl Running {
     pub(in crate::agent) fn new(socket: &Path) -> Self {
-        Self {
-            socket: socket.to_owned(),
-        }
+        Self(RunningSwitch::new(socket))
     }
 
     /// Returns the version of the switch.
@@ -84,16 +80,17 @@ impl Running {
     /// # Errors
     /// No switch runs, or it does not reply.
     pub(in crate::agent) fn version(&self) -> Result<String, String> {
-        let version: String =
-            ask(&self.socket, &Request::Version).map_err(|error| error.to_string())?;
+        let version: String = self.ask(&Request::Version)?;
         Ok(version.chars().take(VERSION_MAX).collect())
     }
 
     /// Sends a request whose reply is of no interest.
     fn order(&self, request: &Request) -> Result<(), String> {
-        ask::<IgnoredAny>(&self.socket, request)
-            .map(|_| ())
-            .map_err(|error| error.to_string())
+        self.ask::<IgnoredAny>(request).map(|_| ())
+    }
+
+    fn ask<T: DeserializeOwned>(&self, request: &Request) -> Result<T, String> {
+        self.0.ask(request).map_err(|error| error.to_string())
     }
 }
 
@@ -103,39 +100,19 @@ impl Orders for Running {
     }
 
     fn names(&self) -> Result<Names, String> {
-        #[derive(Deserialize)]
-        struct Named {
-            name: String,
-        }
-        #[derive(Default, Deserialize)]
-        #[serde(default, rename_all = "kebab-case")]
-        struct Configured {
-            bridge: Vec<Named>,
-            vrf: Vec<Named>,
-            interface: Vec<Named>,
-            nat: Vec<Named>,
-            load_balancer: Vec<Named>,
-            steer: Vec<Named>,
-            forwarding_cpus: CpuList,
-        }
         // Read first: a switch that starts meanwhile has another identity in the next pass.
-        let start = start::identity(&self.socket);
-        let switch = RunningSwitch::new(&self.socket);
-        let ports = switch.ports().map_err(|error| error.to_string())?;
-        let text: String = ask(&self.socket, &Request::Show(Subject::Config))
-            .map_err(|error| error.to_string())?;
-        let configured: Configured = toml::from_str(&text)
-            .map_err(|error| format!("the switch's configuration cannot be read: {error}"))?;
-        let names = |all: Vec<Named>| all.into_iter().map(|it| it.name).collect();
+        let start = start::identity(self.0.socket());
+        let objects = self.0.objects().map_err(|error| error.to_string())?;
+        let names = |all: Vec<String>| all.into_iter().collect();
         Ok(Names {
-            ports: ports.into_iter().map(|port| port.name).collect(),
-            bridges: names(configured.bridge),
-            vrfs: names(configured.vrf),
-            interfaces: names(configured.interface),
-            nats: names(configured.nat),
-            load_balancers: names(configured.load_balancer),
-            steering: names(configured.steer),
-            forwarding_cpus: configured.forwarding_cpus,
+            ports: names(objects.ports),
+            bridges: names(objects.bridges),
+            vrfs: names(objects.vrfs),
+            interfaces: names(objects.interfaces),
+            nats: names(objects.nats),
+            load_balancers: names(objects.load_balancers),
+            steering: names(objects.steering),
+            forwarding_cpus: objects.forwarding_cpus,
             start,
         })
     }
@@ -158,7 +135,7 @@ impl Orders for Running {
             limit: 1,
             after: None,
         };
-        let page: Page = ask(&self.socket, &request).map_err(|error| error.to_string())?;
+        let page: Page = self.ask(&request)?;
         let mut shown = page.routes.iter();
         Ok(shown.any(|one| one.prefix == prefix && one.source == "static"))
     }
