@@ -151,11 +151,7 @@ const PEER_FIGURES: [Figure; 4] = [
     Figure::FilterCyclesAFrame,
     Figure::LoadedS,
 ];
-const BESIDE_FIGURES: [Figure; 3] = [
-    Figure::EstablishedPps,
-    Figure::NewPps,
-    Figure::CyclesAFrame,
-];
+const BESIDE_FIGURES: [Figure; 3] = [Figure::EstablishedPps, Figure::NewPps, Figure::CyclesAFrame];
 const CHANGE_FIGURES: [Figure; 3] = [Figure::P50Us, Figure::P99Us, Figure::MaxUs];
 
 impl Filter {
@@ -256,11 +252,7 @@ impl Beside {
         if self.is_tracked {
             // The scan has so few entries that nearly each of its frames begins a connection.
             let entries = KNOWN + KNOWN / 16;
-            fs::write(
-                &config,
-                format!("[connections]\nmax-entries = {entries}\n"),
-            )
-            .unwrap();
+            fs::write(&config, format!("[connections]\nmax-entries = {entries}\n")).unwrap();
             more.extend(["--config", config.to_str().unwrap()]);
         }
         let switch = Switch::start(directory, Kind::Memif, 2, &more);

@@ -226,12 +226,7 @@ impl Path<'_> {
     /// Drops the frames of a tracked burst that begin connections if the thread has no time for them. Returns false if no frame is left.
     /// `kept` is empty before and after.
     #[inline(never)]
-    fn admit_first(
-        &mut self,
-        input: usize,
-        stage: &mut ConnectionStage,
-        kept: &mut Burst,
-    ) -> bool {
+    fn admit_first(&mut self, input: usize, stage: &mut ConnectionStage, kept: &mut Burst) -> bool {
         self.telemetry.lap(Step::Filter);
         if stage.admits_first(self.telemetry.last()) {
             return true;
