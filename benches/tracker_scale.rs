@@ -4,9 +4,9 @@
 //! `cargo bench -p quietwire --bench tracker_scale` prints the forwarding rate and the cycles a frame of one forwarding CPU with
 //! the smallest frames: 1 to 1,000,000 tracked UDP flows, 60,000 flows behind source NAT and a load balancer, and the cycles of a
 //! frame that begins a connection. With full tables of up to 4,000,000 connections, it prints the memory of one and the time of
-//! `connections restore`. Alone, and beside a scan of all ports and a flood of SYNs, it prints what established connections get, and
-//! with short connections the highest rate by RFC 9411, section 7.2, with and without tracking. With four CPUs, two of them forward
-//! too. Memif. Requires root and a quiet machine. `-- --help` lists the options.
+//! `connections restore`. Alone, and beside a scan of all ports, as many frames of a scan and a flood of SYNs, it prints what established
+//! connections get, and with short connections the highest rate by RFC 9411, section 7.2, with and without tracking. With four CPUs, two of
+//! them forward too. Memif. Requires root and a quiet machine. `-- --help` lists the options.
 //!
 //! Open vSwitch on DPDK (Debian's openvswitch-switch-dpdk, if it is installed) tracks the same flows, over vhost-user. VPP (if `vpp` and
 //! `vppctl` are in PATH) translates the same flows, over memif, by its plugin nat44-ed.

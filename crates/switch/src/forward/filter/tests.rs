@@ -136,7 +136,7 @@ impl World {
         let scan: Vec<_> = of_scan.map(|host| datagram(host, false)).collect();
         // Some before the scan, and some after it.
         let (first, last) = known.split_at(5);
-        let accepted = self.turn(&[first, &scan, last].concat());
+        let accepted = self.turn(&[first, &scan[..], last].concat());
         let passed: Vec<_> = accepted.iter().filter(|one| known.contains(one)).collect();
         assert_eq!(passed, known.iter().collect::<Vec<_>>());
         (accepted.len() - known.len()) as u64
