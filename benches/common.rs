@@ -11,6 +11,7 @@ pub(crate) mod guest;
 pub(crate) mod l3fwd;
 pub(crate) mod lcg;
 pub(crate) mod ovs;
+pub(crate) mod packets;
 pub(crate) mod placement;
 pub(crate) mod plot;
 pub(crate) mod plots;

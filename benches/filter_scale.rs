@@ -4,7 +4,8 @@
 //! `cargo bench -p quietwire --bench filter_scale` prints, for no rule to 100,000 rules, the forwarding rate of a
 //! cross-connect with the smallest frames and the cycles of the filter alone: frames of one flow, which no rule matches,
 //! frames that different rules decide on, and a scan of a million addresses. With the most rules, it also prints the same
-//! with connection tracking, where every frame of the scan begins a connection. Changes of rules and of a set of 10,000
+//! with connection tracking, where every frame of the scan begins a connection, without a limit of new connections. With this limit, it
+//! prints what 50,000 known flows get alone, and beside as many frames of a scan. Changes of rules and of a set of 10,000
 //! elements are timed from the request to the answer, which the switch sends once the change is in force in the forwarding
 //! thread. One forwarding CPU; memif. Requires root and a quiet machine. `-- --help` lists the options.
 //!
@@ -23,6 +24,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use common::ovs::{self, OpenVSwitch};
+use common::packets::Packets;
 use common::record::{Absent, Figure, Point, Run, Side};
 use common::switch::{self, Kind, Switch};
 use common::vpp::{self, Vpp};
@@ -40,6 +42,11 @@ const RULES_VPP: [u32; 2] = [10, 1000];
 const ROUNDS: u32 = 5;
 /// Addresses of a scan.
 const SCANNED: u32 = 1_000_000;
+/// Known flows beside a scan, one to each network of the most rules.
+const KNOWN: u32 = 50_000;
+/// Runs of the tester in which both sides of the known flows send frames, and the seconds of each.
+const FILLS: u32 = 5;
+const FILL_S: f64 = 0.1;
 /// Elements of the set that changes, and changes of a round.
 const ELEMENTS: u32 = 10_000;
 const CHANGES: u32 = 50;
@@ -92,10 +99,19 @@ struct Filter {
     is_tracked: bool,
 }
 
+/// Known flows behind a filter, alone or beside as many frames of a scan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Beside {
+    rules: u32,
+    is_tracked: bool,
+    is_scanned: bool,
+}
+
 /// Measurement of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Case {
     Filter(Filter),
+    Beside(Beside),
     /// Open vSwitch with flows that do the same.
     OpenVSwitch(Filter),
     /// VPP with the same rules.
@@ -109,6 +125,7 @@ impl Case {
     fn points(self) -> Vec<Point> {
         match self {
             Self::Filter(filter) => vec![filter.point()],
+            Self::Beside(beside) => vec![beside.point()],
             Self::OpenVSwitch(filter) => vec![filter.peer_point(OPEN_VSWITCH)],
             Self::Vpp(filter) => vec![filter.peer_point(VPP)],
             Self::Changes(others) => {
@@ -134,6 +151,7 @@ const PEER_FIGURES: [Figure; 4] = [
     Figure::FilterCyclesAFrame,
     Figure::LoadedS,
 ];
+const BESIDE_FIGURES: [Figure; 3] = [Figure::EstablishedPps, Figure::NewPps, Figure::CyclesAFrame];
 const CHANGE_FIGURES: [Figure; 3] = [Figure::P50Us, Figure::P99Us, Figure::MaxUs];
 
 impl Filter {
@@ -166,7 +184,8 @@ impl Filter {
         let config = directory.with_extension("toml");
         let mut more = vec!["--cross-connect", "p0,p1"];
         if self.is_tracked {
-            fs::write(&config, "[connections]\nmax-entries = 500000\n").unwrap();
+            let section = "[connections]\nmax-entries = 500000\nnew-share = 100\n";
+            fs::write(&config, section).unwrap();
             more.extend(["--config", config.to_str().unwrap()]);
         }
         let switch = Switch::start(directory, Kind::Memif, 2, &more);
@@ -193,6 +212,102 @@ impl Filter {
         run.add(&point, Figure::SwapMs, of_rules.map(|one| one.swap_ms));
         let octets = of_rules.map(|one| one.octets / f64::from(self.rules));
         run.add(&point, Figure::OctetsARule, octets);
+    }
+}
+
+/// Returns the description of UDP flows to the networks of this many pairs of rules. All flows have as many frames as each other.
+fn to_networks(count: u32) -> String {
+    let first = Ipv4Addr::from_bits(NETWORKS + 1);
+    format!(
+        "[traffic]\nflows = {{ count = {count}, order = \"uniform\" }}\n\
+         [traffic.ipv4]\ndestination = {{ first = \"{first}\", step = 256, count = {count} }}\n"
+    )
+}
+
+impl Beside {
+    fn point(self) -> Point {
+        let tracking = if self.is_tracked {
+            " and connection tracking"
+        } else {
+            ""
+        };
+        let rules = grouped(u64::from(self.rules));
+        let known = grouped(u64::from(KNOWN));
+        let scan = if self.is_scanned {
+            "beside as many frames of a scan"
+        } else {
+            "alone"
+        };
+        Point {
+            group: "as many frames of a scan as of known flows".to_owned(),
+            case: format!("{rules} rules{tracking}, {known} known flows {scan}"),
+            size: None,
+            side: QUIETWIRE.to_owned(),
+        }
+    }
+
+    fn measure(self, directory: &Path, options: &Options, run: &mut Run) {
+        let config = directory.with_extension("toml");
+        let mut more = vec!["--cross-connect", "p0,p1"];
+        if self.is_tracked {
+            // The scan has so few entries that nearly each of its frames begins a connection.
+            let entries = KNOWN + KNOWN / 16;
+            fs::write(&config, format!("[connections]\nmax-entries = {entries}\n")).unwrap();
+            more.extend(["--config", config.to_str().unwrap()]);
+        }
+        let switch = Switch::start(directory, Kind::Memif, 2, &more);
+        replace(&switch, directory, &rules(self.rules));
+        let load = |count: u32, direction: &str, seconds: f64, is_counted: bool| {
+            let file = directory.join("traffic.toml");
+            fs::write(&file, to_networks(count)).unwrap();
+            let more = [
+                "--traffic",
+                file.to_str().unwrap(),
+                "--direction",
+                direction,
+            ];
+            let load = Load {
+                ports: [0, 1].map(|port| switch.tester_uri(port)),
+                seconds,
+                more: &more,
+                connect: None,
+            };
+            match is_counted {
+                true => load.rate(),
+                false => {
+                    load.send();
+                    0.0
+                }
+            }
+        };
+        if self.is_tracked {
+            let known = || {
+                let shown = switch.shown(&["connections", "--limit", "1"]);
+                shown.and_then(|shown| shown["total"].as_u64())
+            };
+            let is_filled = (0..FILLS).any(|_| {
+                load(KNOWN, "both", FILL_S, false);
+                known() == Some(u64::from(KNOWN))
+            });
+            assert!(is_filled, "the switch knows {:?} of the flows", known());
+        }
+        let packets = || self.is_tracked.then(|| Packets::of(&switch));
+        let (before, work) = (packets(), switch.work());
+        let count = if self.is_scanned { 2 * KNOWN } else { KNOWN };
+        let rate = load(count, "one-way", options.seconds(), true);
+        let cycles = switch.work().zip(work);
+        let cycles = cycles.and_then(|(now, before)| now.since(before).cycles_a_frame());
+        let share = match packets().zip(before) {
+            Some((now, before)) => now.established_share_since(&before),
+            // The switch forwards all alike.
+            None => Some(f64::from(KNOWN) / f64::from(count)),
+        };
+        let point = self.point();
+        let established = share.map(|share| share * rate);
+        run.add(&point, Figure::EstablishedPps, established);
+        let new = share.map(|share| (1.0 - share) * rate);
+        run.add(&point, Figure::NewPps, new);
+        run.add(&point, Figure::CyclesAFrame, cycles);
     }
 }
 
@@ -438,6 +553,16 @@ fn cases(options: &Options) -> Vec<Case> {
         cases.extend(sizes.iter().map(|rules| filter(*rules, traffic, false)));
     }
     cases.extend([Traffic::OneFlow, Traffic::Scan].map(|traffic| filter(most, traffic, true)));
+    for is_tracked in [false, true] {
+        let beside = |is_scanned: bool| {
+            Case::Beside(Beside {
+                rules: most,
+                is_tracked,
+                is_scanned,
+            })
+        };
+        cases.extend([false, true].map(beside));
+    }
     if ovs::is_installed() {
         let with_rules = sizes.iter().copied().filter(|rules| *rules > 0);
         cases.extend(with_rules.map(|rules| {
@@ -463,6 +588,7 @@ fn cases(options: &Options) -> Vec<Case> {
     cases.extend(beside.chain([most - 2]).map(Case::Changes));
     cases.retain(|case| match case {
         Case::Filter(filter) => options.wants(&filter.point().case),
+        Case::Beside(beside) => options.wants(&beside.point().case),
         Case::OpenVSwitch(filter) => {
             options.wants(OPEN_VSWITCH) || options.wants(&filter.point().case)
         }
@@ -499,6 +625,7 @@ fn main() {
     for case in &cases {
         match case {
             Case::Filter(filter) => run.expect(&filter.point(), &FILTER_FIGURES),
+            Case::Beside(beside) => run.expect(&beside.point(), &BESIDE_FIGURES),
             Case::OpenVSwitch(filter) => {
                 run.expect(&filter.peer_point(OPEN_VSWITCH), &PEER_FIGURES);
             }
@@ -517,6 +644,7 @@ fn main() {
             let case = cases[index];
             run.turn(&case.points(), |run| match case {
                 Case::Filter(filter) => filter.measure(&own, &options, run),
+                Case::Beside(beside) => beside.measure(&own, &options, run),
                 Case::OpenVSwitch(filter) => measure_peer(filter, &own, &options, run),
                 Case::Vpp(filter) => measure_vpp(filter, &own, &options, run),
                 Case::Changes(others) => measure_changes(others, &own, run),

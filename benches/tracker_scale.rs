@@ -4,9 +4,9 @@
 //! `cargo bench -p quietwire --bench tracker_scale` prints the forwarding rate and the cycles a frame of one forwarding CPU with
 //! the smallest frames: 1 to 1,000,000 tracked UDP flows, 60,000 flows behind source NAT and a load balancer, and the cycles of a
 //! frame that begins a connection. With full tables of up to 4,000,000 connections, it prints the memory of one and the time of
-//! `connections restore`. Alone, and beside a scan of all ports and a flood of SYNs, it prints what established connections get, and
-//! with short connections the highest rate by RFC 9411, section 7.2, with and without tracking. With four CPUs, two of them forward
-//! too. Memif. Requires root and a quiet machine. `-- --help` lists the options.
+//! `connections restore`. Alone, and beside a scan of all ports, as many frames of a scan and a flood of SYNs, it prints what established
+//! connections get, and with short connections the highest rate by RFC 9411, section 7.2, with and without tracking. With four CPUs, two of
+//! them forward too. Memif. Requires root and a quiet machine. `-- --help` lists the options.
 //!
 //! Open vSwitch on DPDK (Debian's openvswitch-switch-dpdk, if it is installed) tracks the same flows, over vhost-user. VPP (if `vpp` and
 //! `vppctl` are in PATH) translates the same flows, over memif, by its plugin nat44-ed.
@@ -23,10 +23,11 @@ use std::process::Command;
 use std::time::Instant;
 
 use common::goals::{
-    BALANCED, NEW_TRACKED, NEW_TRANSLATED, SCANNED, SOURCE_NAT, TRACKED_NAT, UNDER_FLOOD,
-    WITHOUT_FLOOD,
+    BALANCED, BESIDE_NEW, NEW_TRACKED, NEW_TRANSLATED, SCANNED, SOURCE_NAT, TRACKED_NAT,
+    UNDER_FLOOD, WITHOUT_FLOOD, WITHOUT_NEW,
 };
 use common::ovs::{self, OpenVSwitch};
+use common::packets::Packets;
 use common::record::{Absent, Figure, Point, Run, Side};
 use common::switch::{self, Kind, Link, Switch, Work};
 use common::vpp::{self, Vpp};
@@ -52,6 +53,8 @@ const FILLS: u32 = 5;
 const FILL_S: f64 = 0.1;
 /// Seconds of requests on open connections.
 const REQUESTS_S: f64 = 3.0;
+/// Entries for the connections of a scan, beside established ones: so few that nearly each frame of the scan begins a connection.
+const FOR_SCAN: u32 = MANY / 16;
 const SYNS_A_SECOND: u32 = 1_000_000;
 /// Settings of the search for the highest rate of short connections. The pause lets the switch forget closed ones.
 const SEARCH: [&str; 3] = ["max-per-s=500000", "resolution-percent=5", "pause-s=1.5"];
@@ -101,6 +104,10 @@ enum Case {
     Scan {
         is_scanned: bool,
     },
+    /// Established connections, alone or beside as many frames that begin connections.
+    Beside {
+        is_scanned: bool,
+    },
     /// Short connections. Without tracking, the tester or the cross-connect limits their rate.
     Short {
         is_tracked: bool,
@@ -135,6 +142,12 @@ const SCAN_FIGURES: [Figure; 4] = [
     Figure::CyclesAFrame,
     Figure::LostConnections,
 ];
+const BESIDE_FIGURES: [Figure; 4] = [
+    Figure::ForwardedPps,
+    Figure::EstablishedPps,
+    Figure::CyclesAFrame,
+    Figure::NewPps,
+];
 
 impl Case {
     fn name(self) -> String {
@@ -158,6 +171,8 @@ impl Case {
             Self::Requests { is_flooded: true } => UNDER_FLOOD.to_owned(),
             Self::Scan { is_scanned: false } => WITHOUT_SCAN.to_owned(),
             Self::Scan { is_scanned: true } => SCANNED.to_owned(),
+            Self::Beside { is_scanned: false } => WITHOUT_NEW.to_owned(),
+            Self::Beside { is_scanned: true } => BESIDE_NEW.to_owned(),
             Self::Short { is_tracked: false } => HIGHEST_UNTRACKED.to_owned(),
             Self::Short { is_tracked: true } => HIGHEST.to_owned(),
             Self::Cpus { queues, .. } => {
@@ -183,6 +198,7 @@ impl Case {
             Self::Full(_) => "full tables",
             Self::Requests { .. } => "open connections, each with 20 requests a second",
             Self::Scan { .. } => "scan",
+            Self::Beside { .. } => "as many frames of a scan",
             Self::Short { .. } => "RFC 9411, section 7.2",
             Self::Cpus { .. } | Self::OfQueues { .. } => "forwarding CPUs",
         }
@@ -203,6 +219,7 @@ impl Case {
             Self::Full(_) => &FULL_FIGURES,
             Self::Requests { .. } => &REQUEST_FIGURES,
             Self::Scan { .. } => &SCAN_FIGURES,
+            Self::Beside { .. } => &BESIDE_FIGURES,
             Self::Short { .. } => &[Figure::ConnectionsPs],
             Self::Cpus { .. } | Self::OfQueues { .. } => &[Figure::ForwardedPps],
             _ => &RATES,
@@ -242,6 +259,7 @@ impl Case {
             Self::Full(in_group) => turn.full(in_group),
             Self::Requests { is_flooded } => turn.requests(is_flooded),
             Self::Scan { is_scanned } => turn.scan(is_scanned),
+            Self::Beside { is_scanned } => turn.beside(is_scanned),
             Self::Short { is_tracked } => turn.short(is_tracked),
             Self::Cpus { are_two, queues } => turn.cpus(are_two, queues),
             Self::OfQueues { are_handed_over } => turn.of_queues(are_handed_over),
@@ -257,6 +275,12 @@ fn in_groups(in_group: u32) -> u64 {
 /// Returns the section of the configuration for this number of connections.
 fn connections(entries: u32, timeouts: &str) -> String {
     format!("[connections]\nmax-entries = {entries}\n[connections.timeouts]\n{timeouts}")
+}
+
+/// Returns the same without a limit of new connections, for runs that are about them, or begin many.
+fn unlimited(entries: u32, timeouts: &str) -> String {
+    let section = connections(entries, timeouts);
+    section.replacen("max-entries", "new-share = 100\nmax-entries", 1)
 }
 
 /// A switch with the tester's flows.
@@ -388,7 +412,7 @@ impl Turn<'_> {
     }
 
     fn tracked(&mut self, count: u32) {
-        let device = self.device("switch", &connections(2 * count, ""), &CROSS_CONNECT);
+        let device = self.device("switch", &unlimited(2 * count, ""), &CROSS_CONNECT);
         let flows = device.describe("flows.toml", &flows::to_networks(16, count));
         device.fill(&flows, "both", u64::from(count));
         self.rates(&device, &flows);
@@ -423,7 +447,7 @@ impl Turn<'_> {
 
     fn nat(&mut self, is_tracked: bool) {
         let config = match is_tracked {
-            true => connections(2 * MANY, ""),
+            true => unlimited(2 * MANY, ""),
             false => String::new(),
         };
         let device = self.router(&config, MANY);
@@ -456,11 +480,11 @@ impl Turn<'_> {
         let quick = self.options.quick;
         let (device, flows) = if is_translated {
             let count = if quick { MANY } else { NEW };
-            let device = self.router(&connections(2 * count, ""), count);
+            let device = self.router(&unlimited(2 * count, ""), count);
             (device, flows::of_hosts(count, "16.0.0.1"))
         } else {
             let count = if quick { MANY } else { NEW_TRACKED_FLOWS };
-            let config = connections(2 * count, "");
+            let config = unlimited(2 * count, "");
             let device = self.device("switch", &config, &CROSS_CONNECT);
             (device, flows::to_networks(16, count))
         };
@@ -531,7 +555,7 @@ impl Turn<'_> {
     fn full(&mut self, in_group: u32) {
         let entries = in_group * GROUPS.len() as u32;
         // Connections without an answer stay.
-        let config = connections(entries, "udp-unreplied = 3600\n");
+        let config = unlimited(entries, "udp-unreplied = 3600\n");
         let device = self.device("switch", &config, &CROSS_CONNECT);
         let mut flows = PathBuf::new();
         let mut filled = 0;
@@ -561,17 +585,17 @@ impl Turn<'_> {
     /// Measures frames of established connections, alone or among those of a scan.
     fn scan(&mut self, is_scanned: bool) {
         // Those of the scan replace each other.
-        let device = self.device("switch", &connections(2 * MANY, ""), &CROSS_CONNECT);
+        let device = self.device("switch", &unlimited(2 * MANY, ""), &CROSS_CONNECT);
         let open = device.describe("open.toml", &flows::to_all_ports(Some(MANY)));
         device.fill(&open, "both", u64::from(MANY));
         let offered = match is_scanned {
             true => device.describe("scan.toml", &flows::to_all_ports(None)),
             false => open.clone(),
         };
-        let (packets, work) = (Packets::of(&device), device.work());
+        let (packets, work) = (Packets::of(&device.switch), device.work());
         let rate = device.rate(&offered);
         let cycles = device.work().since(work).cycles_a_frame();
-        let established = Packets::of(&device).established_share_since(&packets);
+        let established = Packets::of(&device.switch).established_share_since(&packets);
         self.add(Figure::ForwardedPps, Some(rate));
         self.add(
             Figure::EstablishedPps,
@@ -583,6 +607,30 @@ impl Turn<'_> {
         device.send(&open, "one-way");
         let lost = device.created() - created;
         self.add(Figure::LostConnections, Some(lost));
+    }
+
+    /// Measures frames of established connections, alone or with as many frames that begin connections.
+    fn beside(&mut self, is_scanned: bool) {
+        let device = self.device("switch", &connections(MANY + FOR_SCAN, ""), &CROSS_CONNECT);
+        let open = device.describe("open.toml", &flows::to_all_ports(Some(MANY)));
+        device.fill(&open, "both", u64::from(MANY));
+        // All flows have as many frames as each other.
+        let offered = match is_scanned {
+            true => device.describe("scan.toml", &flows::to_all_ports(Some(2 * MANY))),
+            false => open,
+        };
+        let (packets, work) = (Packets::of(&device.switch), device.work());
+        let rate = device.rate(&offered);
+        let cycles = device.work().since(work).cycles_a_frame();
+        let established = Packets::of(&device.switch).established_share_since(&packets);
+        self.add(Figure::ForwardedPps, Some(rate));
+        self.add(
+            Figure::EstablishedPps,
+            established.map(|share| share * rate),
+        );
+        self.add(Figure::CyclesAFrame, cycles);
+        let new = established.map(|share| (1.0 - share) * rate);
+        self.add(Figure::NewPps, new);
     }
 
     fn requests(&mut self, is_flooded: bool) {
@@ -636,7 +684,7 @@ impl Turn<'_> {
             queues,
             ..Link::of(Kind::Memif)
         };
-        let config = connections(4 * MANY, "");
+        let config = unlimited(4 * MANY, "");
         let device = self.device_with(link, "switch", &config, &CROSS_CONNECT);
         if are_two {
             let set = ["set", "threads", "--forwarding-cpus", TWO_CPUS];
@@ -655,7 +703,7 @@ impl Turn<'_> {
             queues: 2,
             ..Link::of(Kind::Memif)
         };
-        let config = connections(4 * MANY, "");
+        let config = unlimited(4 * MANY, "");
         let device = self.device_with(link, "switch", &config, &CROSS_CONNECT);
         let set = ["set", "threads", "--forwarding-cpus", TWO_CPUS];
         assert!(device.switch.command(&set), "two forwarding CPUs");
@@ -717,30 +765,6 @@ fn cycles_of_new(first: Work, created: f64, known: Option<f64>) -> Option<f64> {
     Some((first.cycles - (first.frames - created) * known) / created)
 }
 
-/// Frames by the state of their connections.
-struct Packets {
-    established: f64,
-    all: f64,
-}
-
-impl Packets {
-    fn of(device: &Device) -> Self {
-        let tracker = device.tracker();
-        let packets = &tracker["counters"]["packets"];
-        let counts = packets.as_object().expect("frames by state").values();
-        Self {
-            established: packets["established"].as_f64().expect("a number"),
-            all: counts.filter_map(Value::as_f64).sum(),
-        }
-    }
-
-    /// Returns the share of established connections in the frames since an earlier moment.
-    fn established_share_since(&self, earlier: &Self) -> Option<f64> {
-        let all = self.all - earlier.all;
-        (all > 0.0).then(|| (self.established - earlier.established) / all)
-    }
-}
-
 /// Returns a command of the tester that opens connections through the device.
 fn tester(device: &Device, name: &str, description: &Path) -> Command {
     let mut command = Command::new(common::QUIETWIRE);
@@ -792,6 +816,7 @@ fn cases(options: &Options) -> Vec<Case> {
     cases.extend(in_group.iter().copied().map(Case::Full));
     cases.extend([false, true].map(|is_flooded| Case::Requests { is_flooded }));
     cases.extend([false, true].map(|is_scanned| Case::Scan { is_scanned }));
+    cases.extend([false, true].map(|is_scanned| Case::Beside { is_scanned }));
     cases.extend([false, true].map(|is_tracked| Case::Short { is_tracked }));
     if common::cpus() >= CPUS_MIN {
         for queues in [1, 2] {

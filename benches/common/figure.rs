@@ -70,6 +70,8 @@ pub(crate) enum Figure {
     FailedConnections,
     /// Frames of connections in which both sides have sent frames.
     EstablishedPps,
+    /// Forwarded frames of other connections, most of which begin one.
+    NewPps,
     /// Established connections that the device has forgotten.
     LostConnections,
 }
@@ -120,6 +122,7 @@ impl Figure {
             Self::AnswersPs => "answers a second",
             Self::FailedConnections => "failed",
             Self::EstablishedPps => "established, Mpps",
+            Self::NewPps => "others, Mpps",
             Self::LostConnections => "established connections lost",
         }
     }
@@ -132,6 +135,7 @@ impl Figure {
             | Self::ReceivedPps
             | Self::CleanPps
             | Self::EstablishedPps
+            | Self::NewPps
             | Self::LoadPps => (1e6, 2),
             Self::NdrPps => (1e6, 3),
             Self::LoadedS | Self::ReportS => (1.0, 2),

@@ -324,6 +324,11 @@ const fn rule_change(name: &'static str, case: &'static str) -> Goal {
     )
 }
 
+/// Cases of the benchmark of the filter.
+const FILTERED_ALONE: &str = "100,000 rules and connection tracking, 50,000 known flows alone";
+const FILTERED_BESIDE: &str =
+    "100,000 rules and connection tracking, 50,000 known flows beside as many frames of a scan";
+
 /// Cases of the benchmark of the tracker.
 pub(crate) const SOURCE_NAT: &str = "source NAT, 60,000 flows";
 pub(crate) const TRACKED_NAT: &str = "tracked and source NAT, 60,000 flows";
@@ -333,6 +338,8 @@ pub(crate) const NEW_TRANSLATED: &str = "a new connection, tracked and translate
 pub(crate) const WITHOUT_FLOOD: &str = "requests on open connections";
 pub(crate) const UNDER_FLOOD: &str = "requests on open connections beside 1,000,000 SYNs a second";
 pub(crate) const SCANNED: &str = "60,000 connections beside a scan of all ports of 16 hosts";
+pub(crate) const WITHOUT_NEW: &str = "60,000 known flows alone";
+pub(crate) const BESIDE_NEW: &str = "60,000 known flows beside as many frames of a scan";
 const TRACKED_ONE: &str = "tracked, 1 flow";
 const TRACKED_MANY: &str = "tracked, 60,000 flows";
 const TRACKED_MOST: &str = "tracked, 1,000,000 flows";
@@ -422,6 +429,8 @@ pub(crate) const GOALS: &[Goal] = &[
     rate("filter_scale", "scan behind 100,000 rules: rate", ("100,000 rules, scan", ROUTER), ("100,000 rules, one flow", ROUTER), 0.5),
     rate("filter_scale", "scan behind 100,000 rules and tracking: rate",
         ("100,000 rules and connection tracking, scan", ROUTER), ("100,000 rules and connection tracking, one flow", ROUTER), 0.5),
+    goal("filter_scale", "beside as many frames of a scan, 100,000 rules and tracking: frames of known flows", (FILTERED_BESIDE, ROUTER),
+        Figure::EstablishedPps, Ratio::Of((FILTERED_ALONE, ROUTER)), AtLeast, 0.5),
     rule_change("an element of 10,000: µs until it is in force", "an element of 10,000, 0 other rules"),
     rule_change("an element beside 99,998 rules: µs until it is in force", "an element of 10,000, 99,998 other rules"),
     rule_change("a rule beside 10,000: µs until it is in force", "a rule, 10,000 other rules"),
@@ -458,6 +467,8 @@ pub(crate) const GOALS: &[Goal] = &[
     goal("tracker_scale", "beside 1,000,000 SYNs a second: answers on open connections", (UNDER_FLOOD, ROUTER),
         Figure::AnswersPs, Ratio::Of((WITHOUT_FLOOD, ROUTER)), AtLeast, 0.99),
     tracked("beside a scan of all ports: established connections lost", SCANNED, Figure::LostConnections, 0.0),
+    goal("tracker_scale", "beside as many frames of a scan: frames of known flows", (BESIDE_NEW, ROUTER),
+        Figure::EstablishedPps, Ratio::Of((WITHOUT_NEW, ROUTER)), AtLeast, 0.5),
 
     of_builds("memif, cross-connect"),
     of_builds("memif with 4 queues, cross-connect"),

@@ -81,6 +81,9 @@ fn half_open_connections_have_limits() {
     }
     let report = connections(&bench);
     assert_eq!((report.total, report.half_open), (4, 4));
+    // A switch with time drops none of them.
+    let ports: Vec<PortReport> = bench.show("ports");
+    assert_eq!(ports[0].counts.drops[PortDrop::NewShare], 0);
     let counters = &report.counters;
     assert_eq!(counters.dropped_half_open, 12);
     assert_eq!(counters.dropped_early, 0);

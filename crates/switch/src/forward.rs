@@ -165,6 +165,7 @@ pub(crate) fn run(worker: &mut Worker, shared: &Shared) {
 fn turn(worker: &mut Worker, shared: &Shared) -> (u64, bool) {
     let mut empty = 0;
     for input in &mut worker.inputs {
+        let started = worker.telemetry.last();
         let frames = input.rx.receive(&mut worker.received, BURST_MAX);
         if frames == 0 {
             empty += 1;
@@ -177,6 +178,10 @@ fn turn(worker: &mut Worker, shared: &Shared) -> (u64, bool) {
                 .received(input.port, input.queue, &worker.received);
         }
         let began = worker.telemetry.last();
+        if let Some(connections) = worker.connections.as_deref_mut() {
+            connections.received(frames);
+            connections.begin_burst(started);
+        }
         let has_own = match worker.share.as_deref_mut() {
             None => true,
             Some(share) => share.hand_over(
@@ -228,6 +233,9 @@ fn turn(worker: &mut Worker, shared: &Shared) -> (u64, bool) {
         input.counters.found(frames);
         let ended = worker.telemetry.last();
         input.counters.cycles.add(ended.wrapping_sub(began));
+        if let Some(connections) = worker.connections.as_deref_mut() {
+            connections.end_burst(ended);
+        }
     }
     let handed = worker.share.is_some() && process_handed(worker, shared);
     let released = worker.holds_frames() && release_held(worker, shared);
@@ -236,10 +244,14 @@ fn turn(worker: &mut Worker, shared: &Shared) -> (u64, bool) {
     if let Some(connections) = worker.connections.as_deref_mut() {
         connections.pass_sessions(worker.routing.nat.as_deref_mut());
     }
+    let is_idle = !relayed && empty == worker.inputs.len() as u64;
     if relayed {
         worker.telemetry.lap(Step::Relay);
-    } else if empty == worker.inputs.len() as u64 {
+    } else if is_idle {
         worker.telemetry.lap(Step::Idle);
+    }
+    if let Some(connections) = worker.connections.as_deref_mut() {
+        connections.end_turn(worker.telemetry.last(), is_idle);
     }
     (empty, relayed)
 }
@@ -465,7 +477,10 @@ fn release_fragments(worker: &mut Worker, shared: &Shared) -> bool {
             worker.telemetry.adopt(&worker.received);
         }
         match released.cause {
-            ReleaseCause::FirstArrived => process_released(worker, released.port, now_s),
+            ReleaseCause::FirstArrived => {
+                begin_burst(worker);
+                process_released(worker, released.port, now_s);
+            }
             ReleaseCause::Timeout => {
                 if worker.telemetry.is_watched() {
                     let verdicts = [Verdict::Guarded(PortDrop::FragmentTimeout); BURST_MAX];
@@ -481,8 +496,23 @@ fn release_fragments(worker: &mut Worker, shared: &Shared) -> bool {
             worker.telemetry.finish();
         }
         worker.telemetry.lap(Step::Send);
+        end_burst(worker);
     }
     has_released
+}
+
+/// Begins the processing of a burst that no receive queue has returned, in the limit of the time for new connections.
+fn begin_burst(worker: &mut Worker) {
+    if let Some(connections) = worker.connections.as_deref_mut() {
+        connections.begin_burst(worker.telemetry.last());
+    }
+}
+
+/// Ends the processing of a burst that no receive queue has returned.
+fn end_burst(worker: &mut Worker) {
+    if let Some(connections) = worker.connections.as_deref_mut() {
+        connections.end_burst(worker.telemetry.last());
+    }
 }
 
 /// Processes the received fragments of a port behind the first one of their datagram.
@@ -557,6 +587,9 @@ fn process_handed(worker: &mut Worker, shared: &Shared) -> bool {
             Some(0) => continue,
             Some(frames) => {
                 has_found = true;
+                if let Some(connections) = worker.connections.as_deref_mut() {
+                    connections.received(frames);
+                }
                 worker.telemetry.lap_of(Step::Relay, frames);
             }
         }
@@ -583,6 +616,7 @@ fn process_part(worker: &mut Worker, shared: &Shared) -> bool {
         Some(Mark::Relayed(port)) => Some(port),
         _ => None,
     };
+    begin_burst(worker);
     if worker.telemetry.is_watched() {
         worker.telemetry.adopt(&worker.received);
     }
@@ -632,6 +666,7 @@ fn process_part(worker: &mut Worker, shared: &Shared) -> bool {
         worker.telemetry.finish();
     }
     worker.telemetry.lap(Step::Send);
+    end_burst(worker);
     true
 }
 

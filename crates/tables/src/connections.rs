@@ -24,6 +24,8 @@
 //!
 //! If the table or a zone is full, a new connection replaces the oldest embryonic one, or the oldest closed one; established connections stay.
 //! With [`Tracker::limit_half_open`], it also replaces the oldest embryonic one if there are as many as allowed (RFC 4987, section 3.4).
+//!
+//! [`NewShare`] limits the time that a saturated thread spends on new connections.
 
 mod ct_bits;
 mod entry;
@@ -33,6 +35,7 @@ mod joined;
 mod key;
 mod list;
 mod names;
+mod new_share;
 mod noted;
 mod packet;
 #[cfg(any(test, feature = "reference"))]
@@ -52,6 +55,7 @@ pub use ct_bits::{CtBits, CtValue, LabelBits, MarkBits};
 pub use key::Endpoint;
 pub use list::{ConnectionFilter, ConnectionInfo, Page};
 pub use names::{CtState, Direction, Eviction, Helper, InvalidReason, Refusal, State};
+pub use new_share::NewShare;
 pub use packet::{FlowKey, Packet};
 pub use saved::{ConnectionChange, SAVED_OCTETS, SAVED_VERSION, SavedConnection};
 pub use sessions::SessionEvent;

@@ -44,6 +44,9 @@ named! {
         Malformed = "malformed", "malformed headers";
         /// The first packet of a connection, for which the connection table or its zone has no space ([`crate::connections::Refusal`]).
         ConnectionRefused = "connection_refused", "no space for the connection";
+        /// The first packet of a connection, while new connections take more than their share of the thread's time
+        /// ([`crate::connections::NewShare`]).
+        NewShare = "new_share", "new connections over their share of the time";
         /// A later fragment that has waited for the first one of its datagram until the timeout ([`crate::fragment_order`]).
         FragmentTimeout = "fragment_timeout", "first fragment missing";
         /// A later fragment without the first one of its datagram, for which there is no space to wait.

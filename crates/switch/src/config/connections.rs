@@ -20,6 +20,11 @@ use crate::error::SwitchError;
 /// Default maximum number of connections.
 const MAX_ENTRIES: u32 = 65_536;
 
+/// Default share of the time of a saturated thread for frames that begin connections, percent.
+const NEW_SHARE: u32 = 50;
+/// Share without a limit, percent.
+const NEW_SHARE_MAX: u32 = 100;
+
 /// Default interval at which the active switch sends all entries, seconds.
 pub const REFRESH_S: u32 = 30;
 /// Maximum interval, seconds.
@@ -40,6 +45,8 @@ pub struct ConnectionsSetting {
     /// Maximum number of half-open connections that a source address has begun, in each zone. Default: no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_half_open_per_source: Option<u32>,
+    /// Share of the time of a saturated forwarding thread for frames that begin connections, percent, 1 to 100. 100: no limit. Default: 50.
+    pub new_share: u32,
     /// Connections have labels, which rules set and match. Default: false.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub labels: bool,
@@ -107,6 +114,7 @@ impl Default for ConnectionsSetting {
             max_per_source: None,
             max_half_open: None,
             max_half_open_per_source: None,
+            new_share: NEW_SHARE,
             labels: false,
             helpers: Vec::new(),
             timeouts: BTreeMap::new(),
@@ -214,6 +222,11 @@ impl ConnectionsSetting {
         (limits != no_limit).then_some(limits)
     }
 
+    /// Returns the share of the time for frames that begin connections, percent. `None` without a limit.
+    pub(crate) fn new_share(&self) -> Option<u32> {
+        (self.new_share < NEW_SHARE_MAX).then_some(self.new_share)
+    }
+
     /// Returns the number of the zone of a port: 0 for ports of no zone.
     pub(crate) fn zone_of(&self, port: &str) -> u16 {
         let mut zones = self.zones.iter();
@@ -286,6 +299,12 @@ impl ConnectionsSetting {
                     "{key} {limit} is out of range (allowed: 1 to {entries}, the maximum of all connections)"
                 ));
             }
+        }
+        let share = self.new_share;
+        if !(1..=NEW_SHARE_MAX).contains(&share) {
+            return Err(format!(
+                "new-share of {share} % is out of range (allowed: 1 to {NEW_SHARE_MAX})"
+            ));
         }
         for (name, seconds) in &self.timeouts {
             if !State::ALL.into_iter().any(|state| key_of(state) == *name) {
@@ -427,6 +446,11 @@ mod tests {
             parsed(&toml::to_string(&setting).unwrap()).unwrap(),
             setting
         );
+        let shares = ["", "new-share = 30", "new-share = 100"];
+        let shares = shares.map(|text| parsed(text).unwrap().new_share());
+        assert_eq!(shares, [Some(50), Some(30), None]);
+        let written = toml::to_string(&parsed("new-share = 30").unwrap()).unwrap();
+        assert!(written.contains("new-share = 30"), "{written}");
         let helping = parsed("helpers = [\"ftp\", \"tftp\"]\n").unwrap();
         assert_eq!(helping.helpers, Helper::ALL);
         let written = toml::to_string(&helping).unwrap();
@@ -510,6 +534,8 @@ mod tests {
             ("max-entries = 100000000", "out of range"),
             ("max-per-source = 0", "max-per-source 0 is out of range"),
             ("max-half-open = 0", "max-half-open 0 is out of range"),
+            ("new-share = 0", "new-share of 0 % is out of range"),
+            ("new-share = 101", "new-share of 101 % is out of range"),
             (
                 "max-entries = 9\nmax-half-open-per-source = 10",
                 "max-half-open-per-source 10 is out of range (allowed: 1 to 9",

@@ -8,8 +8,10 @@ use std::net::SocketAddr;
 
 use quietwire_dpdk::{BURST_MAX, Burst};
 use quietwire_tables::connections::{
-    Connection, ConnectionFilter, ConnectionInfo, Counters, CtState, Packet, Tracked, Tracker,
+    Connection, ConnectionFilter, ConnectionInfo, Counters, CtState, NewShare, Packet, Tracked,
+    Tracker,
 };
+use quietwire_tables::drops::PortDrop;
 use quietwire_tables::filter::{Continued, Dropped, NameFlows, PortRules, Verdict, Verdicts};
 
 use super::nat::{NatCopy, NatStage};
@@ -26,9 +28,13 @@ pub(crate) struct ConnectionStage {
     tracker: Tracker,
     packets: [Packet; BURST_MAX],
     tracked: [Tracked; BURST_MAX],
+    /// Tracked packets of the burst.
+    count: usize,
     /// Labels of the connections of a burst, for rules that compare them.
     labels: [u128; BURST_MAX],
     copy: NatCopy,
+    /// Limit of the time for frames that begin connections, if there is one.
+    new_share: Option<NewShare>,
 }
 
 /// A request of the control thread. Its list has space for the results.
@@ -118,26 +124,28 @@ fn set_values(
 }
 
 impl ConnectionStage {
-    pub(crate) fn new(tracker: Tracker) -> Self {
+    pub(crate) fn new(tracker: Tracker, new_share: Option<NewShare>) -> Self {
+        // Without the counters of cycles, there is no time.
+        let new_share = new_share.filter(|_| !cfg!(feature = "without-cycles"));
         Self {
             tracker,
             packets: [Packet::UNTRACKED; BURST_MAX],
             tracked: [Tracked::UNTRACKED; BURST_MAX],
+            count: 0,
             labels: [0; BURST_MAX],
             copy: NatCopy::new(),
+            new_share,
         }
     }
 
-    /// Judges a burst by rules that match on states, marks and labels of connections, and on their names if there is memory for them. Accepted
-    /// new connections that have no space are dropped. Rules compare the marks and labels that connections have before the burst.
+    /// Classifies the packets of a burst.
     #[expect(clippy::arithmetic_side_effects, reason = "at most BURST_MAX frames")]
-    pub(super) fn judge(
+    pub(super) fn track(
         &mut self,
         burst: &Burst,
-        rules: &PortRules,
-        (inside, zone, now_s, names): (TranslatorsView<'_>, u16, u32, Option<&mut NameFlows>),
-        (verdicts, continued): (&mut Verdicts, Option<&mut Continued>),
-    ) -> Dropped {
+        inside: TranslatorsView<'_>,
+        (zone, now_s): (u16, u32),
+    ) {
         self.tracker.expire(now_s, EXPIRY_STEPS);
         let mut count = 0;
         for ((octets, length), packet) in burst.frames().zip(burst.lengths()).zip(&mut self.packets)
@@ -152,6 +160,21 @@ impl ConnectionStage {
         }
         let packets = self.packets.get(..count).unwrap_or_default();
         self.tracker.track(packets, now_s, &mut self.tracked);
+        self.count = count;
+    }
+
+    /// Judges a tracked burst by rules that match on states, marks and labels of connections, and on their names if there is memory for them.
+    /// Accepted new connections that have no space are dropped. Rules compare the marks and labels that connections have before the burst.
+    #[expect(clippy::arithmetic_side_effects, reason = "at most BURST_MAX frames")]
+    pub(super) fn judge(
+        &mut self,
+        burst: &Burst,
+        rules: &PortRules,
+        (now_s, names): (u32, Option<&mut NameFlows>),
+        (verdicts, continued): (&mut Verdicts, Option<&mut Continued>),
+    ) -> Dropped {
+        let count = self.count;
+        let packets = self.packets.get(..count).unwrap_or_default();
         let received = burst.frames().zip(burst.lengths());
         let out = (&mut *verdicts, continued);
         let mut dropped = if rules.has_ct_values() {
@@ -188,6 +211,84 @@ impl ConnectionStage {
             self.help(burst, verdicts);
         }
         dropped
+    }
+
+    /// Returns true if the time for frames that begin connections is limited now.
+    #[inline(always)]
+    pub(super) fn is_limited(&self) -> bool {
+        let share = self.new_share.as_ref();
+        share.is_some_and(NewShare::is_saturated)
+    }
+
+    /// Returns false if the thread has no time for the frames of the tracked burst that begin connections, so that [`Self::refuse_first`]
+    /// and [`Self::has_dropped`] follow. `now` is the time behind [`Self::track`].
+    pub(super) fn admits_first(&mut self, now: u64) -> bool {
+        let tracked = self.tracked.get(..self.count).unwrap_or_default();
+        let first = tracked.iter().filter(|one| one.is_first()).count();
+        let share = self.new_share.as_mut();
+        share.is_none_or(|share| share.looked_up(now, (self.count, first)))
+    }
+
+    /// Sets the verdicts of the frames that begin connections, and forgets their packets.
+    #[expect(clippy::arithmetic_side_effects, reason = "at most BURST_MAX frames")]
+    pub(super) fn refuse_first(&mut self, verdicts: &mut Verdicts) {
+        let mut left = 0;
+        for (number, verdict) in verdicts.iter_mut().enumerate().take(self.count) {
+            let packet = self.packets.get(number).copied();
+            let Some((packet, tracked)) = packet.zip(self.tracked.get(number).copied()) else {
+                break;
+            };
+            if tracked.is_first() {
+                *verdict = Verdict::Guarded(PortDrop::NewShare);
+                continue;
+            }
+            let places = (self.packets.get_mut(left), self.tracked.get_mut(left));
+            if let (Some(place), Some(tracked_place)) = places {
+                *place = packet;
+                *tracked_place = tracked;
+            }
+            left += 1;
+        }
+        self.count = left;
+    }
+
+    /// Notes that the refused frames have been dropped.
+    pub(super) fn has_dropped(&mut self, now: u64) {
+        if let Some(share) = &mut self.new_share {
+            share.dropped(now);
+        }
+    }
+
+    /// Notes the number of frames that a receive queue, or the ring of another thread, has returned.
+    #[inline(always)]
+    pub(super) fn received(&mut self, frames: usize) {
+        if let Some(share) = &mut self.new_share {
+            share.received(frames);
+        }
+    }
+
+    /// Begins a burst. `now` is the time before it was received.
+    #[inline(always)]
+    pub(super) fn begin_burst(&mut self, now: u64) {
+        if let Some(share) = &mut self.new_share {
+            share.begin(now);
+        }
+    }
+
+    /// Ends a burst, after its frames were sent.
+    #[inline(always)]
+    pub(super) fn end_burst(&mut self, now: u64) {
+        if let Some(share) = &mut self.new_share {
+            share.end(now);
+        }
+    }
+
+    /// Ends a turn of the thread.
+    #[inline(always)]
+    pub(super) fn end_turn(&mut self, now: u64, is_idle: bool) {
+        if let Some(share) = &mut self.new_share {
+            share.end_turn(now, is_idle);
+        }
     }
 
     /// Gives each frame of the judged burst the state, mark and label of its connection, for rules of frames that leave: `output`. `input` are

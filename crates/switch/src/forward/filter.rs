@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Execution of filter verdicts, before any other stage processes a burst.
 
+#[cfg(test)]
+mod tests;
+
 use quietwire_dpdk::{BURST_MAX, Burst, Mempool};
 
 use super::connections::ConnectionStage;
@@ -128,16 +131,21 @@ impl Path<'_> {
             kept,
             pool,
         } = context;
+        let all = self.received.len();
+        if let Some(stage) = connections.as_deref_mut() {
+            stage.track(self.received, inside, (zone, now_s));
+            if stage.is_limited() && !self.admit_first(input, stage, kept) {
+                self.telemetry.lap_of(Step::Filter, all);
+                return false;
+            }
+        }
         let frames = self.received.len();
         let mut verdicts: Verdicts = [Verdict::Default(Action::Drop); BURST_MAX];
         let mut continued = rules.continues().then(Continued::default);
         let out = (&mut verdicts, continued.as_mut());
         let mut names = names.filter(|_| rules.has_names());
         let reasons = match (connections.as_deref_mut(), names.as_deref_mut()) {
-            (Some(stage), names) => {
-                let context = (inside, zone, now_s, names);
-                stage.judge(self.received, rules, context, out)
-            }
+            (Some(stage), names) => stage.judge(self.received, rules, (now_s, names), out),
             (None, Some(names)) => {
                 let received = self.received.frames().zip(self.received.lengths());
                 rules.judge_named(received, &[], names, out)
@@ -211,8 +219,34 @@ impl Path<'_> {
                 counters.rx_octets.add(left - inspected.held_octets);
             }
         }
-        self.telemetry.lap_of(Step::Filter, frames);
+        self.telemetry.lap_of(Step::Filter, all);
         dropped < frames
+    }
+
+    /// Drops the frames of a tracked burst that begin connections if the thread has no time for them. Returns false if no frame is left.
+    /// `kept` is empty before and after.
+    #[inline(never)]
+    fn admit_first(&mut self, input: usize, stage: &mut ConnectionStage, kept: &mut Burst) -> bool {
+        self.telemetry.lap(Step::Filter);
+        if stage.admits_first(self.telemetry.last()) {
+            return true;
+        }
+        let mut verdicts: Verdicts = [Verdict::Short; BURST_MAX];
+        stage.refuse_first(&mut verdicts);
+        if self.telemetry.is_watched() {
+            // A frame that passes has no event.
+            self.telemetry.filtered(self.received, &verdicts);
+        }
+        let (frames, (octets, _)) = (self.received.len(), measure(self.received));
+        self.keep_accepted(&verdicts, kept);
+        if let Some(counters) = self.counters.get(input) {
+            let frames = frames.saturating_sub(self.received.len()) as u64;
+            let octets = octets.saturating_sub(measure(self.received).0);
+            counters.drop_received(PortDrop::NewShare, frames, octets);
+        }
+        self.telemetry.lap(Step::Filter);
+        stage.has_dropped(self.telemetry.last());
+        !self.received.is_empty()
     }
 
     /// Applies the effects of the rules to the received frames, before any is dropped. `kept` is empty before and after. No frame waits in

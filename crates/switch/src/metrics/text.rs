@@ -649,6 +649,7 @@ mod tests {
             | PortDrop::GuardNd
             | PortDrop::Malformed
             | PortDrop::ConnectionRefused
+            | PortDrop::NewShare
             | PortDrop::FragmentTimeout
             | PortDrop::FragmentOverflow
             | PortDrop::Inspector

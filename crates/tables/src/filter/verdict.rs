@@ -25,7 +25,7 @@ pub enum Verdict {
     Short,
     /// Accepted, but there is no space for its connection: dropped. The caller that tracks connections sets it.
     Refused(Refusal),
-    /// Dropped by the source guard of its port, before the rules. The caller sets it.
+    /// Dropped before the rules, such as by the source guard of its port. The caller sets it.
     Guarded(PortDrop),
     /// Accepted by the rule with this number, and waits for the verdict of an inspector. The caller sets it.
     Held(u32),
