@@ -14,7 +14,9 @@ use quietwire_tables::connections::{
 use quietwire_tables::filter::Protocol;
 use serde::{Deserialize, Serialize};
 
+use super::edit::absent;
 use super::rules::RuleSetting;
+use super::settings::Settings as SwitchSettings;
 use crate::error::SwitchError;
 
 /// Default maximum number of connections.
@@ -306,6 +308,16 @@ impl ConnectionsSetting {
     }
 }
 
+impl SwitchSettings {
+    /// Removes connection tracking.
+    pub(super) fn del_connections(&mut self) -> Result<(), SwitchError> {
+        match self.connections.take() {
+            Some(_) => Ok(()),
+            None => Err(absent("section", "connections")),
+        }
+    }
+}
+
 /// Checks the replication without connection tracking.
 ///
 /// # Errors
@@ -328,6 +340,39 @@ pub(super) fn check_replication(
         location: "replication".to_owned(),
         what,
     })
+}
+
+/// Returns the first key whose change from one section to another requires a restart. Timeouts and `max-half-open` can change at run time.
+/// Without replication, the section can be added and removed.
+pub(super) fn fixed_key(
+    (former, next): (Option<&ConnectionsSetting>, Option<&ConnectionsSetting>),
+) -> Option<&'static str> {
+    let (Some(former), Some(next)) = (former, next) else {
+        let mut either = former.into_iter().chain(next);
+        let is_replicated = either.any(|one| one.replication.is_some());
+        return is_replicated.then_some("connections.replication");
+    };
+    first_set([
+        (
+            "connections.max-entries",
+            former.max_entries != next.max_entries,
+        ),
+        (
+            "connections.max-per-source",
+            former.max_per_source != next.max_per_source,
+        ),
+        (
+            "connections.max-half-open-per-source",
+            former.max_half_open_per_source != next.max_half_open_per_source,
+        ),
+        ("connections.labels", former.labels != next.labels),
+        ("connections.helpers", former.helpers != next.helpers),
+        ("connections.zone", former.zones != next.zones),
+        (
+            "connections.replication",
+            former.replication != next.replication,
+        ),
+    ])
 }
 
 /// Checks the settings, and that no rule requires connections without them.

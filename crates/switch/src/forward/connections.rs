@@ -8,7 +8,8 @@ use std::net::SocketAddr;
 
 use quietwire_dpdk::{BURST_MAX, Burst};
 use quietwire_tables::connections::{
-    Connection, ConnectionFilter, ConnectionInfo, Counters, CtState, Packet, Tracked, Tracker,
+    Connection, ConnectionFilter, ConnectionInfo, Counters, CtState, Packet, Timeouts, Tracked,
+    Tracker,
 };
 use quietwire_tables::filter::{Continued, Dropped, NameFlows, PortRules, Verdict, Verdicts};
 
@@ -126,6 +127,12 @@ impl ConnectionStage {
             labels: [0; BURST_MAX],
             copy: NatCopy::new(),
         }
+    }
+
+    /// Sets the timeouts and the maximum number of half-open connections. Connections stay.
+    pub(super) fn set_limits(&mut self, timeouts: Timeouts, half_open_max: u32) {
+        self.tracker.set_timeouts(timeouts);
+        self.tracker.limit_half_open(half_open_max);
     }
 
     /// Judges a burst by rules that match on states, marks and labels of connections, and on their names if there is memory for them. Accepted
