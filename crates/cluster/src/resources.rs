@@ -8,6 +8,7 @@
 
 mod address;
 mod condition;
+mod connections;
 mod cpus;
 mod data_plane;
 mod network;
@@ -23,6 +24,7 @@ use kube::CustomResourceExt;
 
 pub use address::{Address, AddressSpec};
 pub use condition::now;
+pub use connections::{ConnectionHelper, ConnectionTimeouts, ConnectionTracking, ConnectionZone};
 pub use cpus::{Cpus, MalformedCpus};
 pub use data_plane::{
     Bridge, DataPlane, DataPlaneSpec, DataPlaneStatus, Interface, NodeRejection, Port,

@@ -139,7 +139,7 @@ fn every_validation_rule_has_a_message() {
             );
         }
     });
-    assert_eq!(rules, 33);
+    assert_eq!(rules, 39);
 }
 
 #[test]
