@@ -30,7 +30,9 @@ pub use data_plane::{
     Bridge, DataPlane, DataPlaneSpec, DataPlaneStatus, Interface, NodeRejection, Port,
     RejectedChange, Vrf,
 };
-pub use network::{Network, NetworkPort, NetworkRoute, NetworkSpec, Range, Reservation};
+pub use network::{
+    Network, NetworkPort, NetworkRoute, NetworkSpec, NetworkStatus, Range, Reservation,
+};
 pub use node_partition::{
     FailedCheck, FailedNode, Forwarding, Guest, Host, Machine, Neighbour, NextNode, Nic,
     NodePartition, NodePartitionSpec, NodePartitionStatus, Phase, PhaseCounts, Request, Rollout,

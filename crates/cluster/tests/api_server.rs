@@ -145,7 +145,7 @@ fn good() -> Vec<(&'static str, Value)> {
         ),
         (
             "Network",
-            json!({ "bridge": "lan", "vlan": 7, "port": "tap",
+            json!({ "bridge": "lan", "vlan": 7, "vrf": "blue", "port": "tap",
                 "ranges": [{ "subnet": "10.66.0.0/24", "first": "10.66.0.10", "gateway": "10.66.0.1" }, { "subnet": "fd00:66::/64" }],
                 "routes": [{ "destination": "0.0.0.0/0" }, { "destination": "fd00::/8", "gateway": "fd00:66::1" }],
                 "reservations": [{ "address": "10.66.0.20", "pod": "db", "mac": "02:00:00:00:00:01" }] }),
@@ -468,6 +468,11 @@ fn bad() -> Vec<(&'static str, Value, &'static str)> {
             "Network",
             json!({ "port": "host-device", "resource": "fast-nic", "vlan": 7 }),
             "vlan requires bridge",
+        ),
+        (
+            "Network",
+            json!({ "port": "host-device", "resource": "fast-nic", "vrf": "blue" }),
+            "vrf requires bridge",
         ),
     ]
 }

@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use quietwire_base::Fault;
+use quietwire_packet::VlanId;
 use quietwire_switch::SwitchError;
 use quietwire_switch::config::{AddPort, Change};
 use quietwire_switch::control::{Request, Subject, ask};
@@ -21,6 +22,17 @@ pub struct SwitchPort {
     pub uri: String,
     /// Its bridge, or `cross-connect`.
     pub group: String,
+}
+
+/// An interface of the router of the switch.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct SwitchInterface {
+    /// Its VRF.
+    pub vrf: String,
+    /// Its bridge.
+    pub bridge: Option<String>,
+    /// Its VLAN.
+    pub vlan: Option<VlanId>,
 }
 
 /// Requests of the plugin to a switch.
@@ -56,6 +68,12 @@ pub trait Switch {
     /// # Errors
     /// No switch runs, or it does not reply.
     fn bridges(&self) -> Result<Vec<String>, CniError>;
+
+    /// Returns all interfaces of the router.
+    ///
+    /// # Errors
+    /// No switch runs, or it does not reply.
+    fn interfaces(&self) -> Result<Vec<SwitchInterface>, CniError>;
 }
 
 /// The switch at a control socket.
@@ -122,6 +140,10 @@ impl Switch for RunningSwitch {
 
     fn has_port(&self, name: &str) -> Result<bool, CniError> {
         Ok(self.find_port(name)?)
+    }
+
+    fn interfaces(&self) -> Result<Vec<SwitchInterface>, CniError> {
+        Ok(ask(&self.socket, &Request::Show(Subject::Interfaces))?)
     }
 
     fn bridges(&self) -> Result<Vec<String>, CniError> {
