@@ -357,7 +357,10 @@ impl Settings {
                 self.connections = Some(setting);
                 Ok(())
             }
-            Change::DelConnections => self.del_connections(),
+            Change::DelConnections => match self.connections.take() {
+                Some(_) => Ok(()),
+                None => Err(absent("section", "connections")),
+            },
             Change::AddRule { rule, before } => self.add_rule(rule, before),
             Change::SetRule(rule) => self.set_rule(rule),
             Change::DelRule { name } => self.del_rule(&name),

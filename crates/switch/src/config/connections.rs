@@ -14,9 +14,7 @@ use quietwire_tables::connections::{
 use quietwire_tables::filter::Protocol;
 use serde::{Deserialize, Serialize};
 
-use super::edit::absent;
 use super::rules::RuleSetting;
-use super::settings::Settings as SwitchSettings;
 use crate::error::SwitchError;
 
 /// Default maximum number of connections.
@@ -305,16 +303,6 @@ impl ConnectionsSetting {
             checked.map_err(|what| format!("replication: {what}"))?;
         }
         self.check_zones()
-    }
-}
-
-impl SwitchSettings {
-    /// Removes connection tracking.
-    pub(super) fn del_connections(&mut self) -> Result<(), SwitchError> {
-        match self.connections.take() {
-            Some(_) => Ok(()),
-            None => Err(absent("section", "connections")),
-        }
     }
 }
 
