@@ -360,7 +360,7 @@ enum Set {
     Rule(Box<RuleArgs>),
     /// All filter rules at once.
     Rules(SetRulesArgs),
-    /// Connection tracking, as in the section [connections] of a file. Without the section, it ends.
+    /// Connection tracking, as in the section `connections` of a file. Without the section, it ends.
     Connections {
         /// Configuration file (TOML). Its other sections have no effect.
         #[arg(long, value_name = "FILE")]
