@@ -8,7 +8,7 @@ use quietwire_switch::report::{
     ConnectionReport, ConnectionsReport, PortDrop, PortReport, RulesReport,
 };
 
-use crate::bench::{Bench, command, output, until};
+use crate::bench::{Bench, change, command, output, refused, until};
 
 const CONFIG: &str = r#"
 rule-default = "drop"
@@ -107,6 +107,41 @@ fn half_open_connections_have_limits() {
     }
     let report = connections(&bench);
     assert_eq!((report.total, report.half_open), (5, 4));
+    // The limit changes while connections stay.
+    let set = ["set", "connections", "--config", file.to_str().unwrap()];
+    let limited = CONFIG.replace("max-entries = 8", "max-entries = 64\nmax-half-open = 6");
+    fs::write(&file, limited).unwrap();
+    change(&bench, &set);
+    let mut begin = |port: u16| {
+        let syn = out(port, (1, 0, SYN));
+        inside.send(std::slice::from_ref(&syn));
+        assert_eq!(outside.receive(1), [syn]);
+        let report = connections(&bench);
+        (report.total, report.half_open)
+    };
+    assert_eq!(
+        [begin(2017), begin(2018), begin(2019)],
+        [(6, 5), (7, 6), (7, 6)]
+    );
+    // Another size requires a restart, and rules on states require the table.
+    fs::write(&file, CONFIG).unwrap();
+    let error = refused(&bench, &set);
+    assert!(error.contains("connections.max-entries"), "{error}");
+    fs::write(&file, "").unwrap();
+    let error = refused(&bench, &set);
+    assert!(error.contains("rule 'answers'"), "{error}");
+    for rule in ["answers", "out"] {
+        change(&bench, &["del", "rule", rule]);
+    }
+    change(&bench, &["set", "rules", "--default", "accept"]);
+    change(&bench, &set);
+    let error = refused(&bench, &["show", "connections"]);
+    assert!(error.contains("not configured"), "{error}");
+    // A switch without connection tracking starts it, with an empty table of another size.
+    fs::write(&file, CONFIG).unwrap();
+    change(&bench, &set);
+    assert_eq!(connections(&bench).max_entries, 8);
+    assert_eq!(begin(2020), (1, 1));
 }
 
 #[test]

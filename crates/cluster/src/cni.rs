@@ -51,7 +51,7 @@ pub(crate) use left::remove_left;
 pub(crate) use reattach::attach_again;
 pub(crate) use recorded::Recorded;
 pub use reply::{CniError, CniResult, ErrorCode};
-pub use running::{RunningSwitch, Switch, SwitchPort};
+pub use running::{RunningSwitch, Switch, SwitchInterface, SwitchPort};
 pub use version::VERSIONS;
 
 use version::NEWEST;

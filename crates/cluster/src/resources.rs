@@ -8,6 +8,7 @@
 
 mod address;
 mod condition;
+mod connections;
 mod cpus;
 mod data_plane;
 mod network;
@@ -23,12 +24,15 @@ use kube::CustomResourceExt;
 
 pub use address::{Address, AddressSpec};
 pub use condition::now;
+pub use connections::{ConnectionHelper, ConnectionTimeouts, ConnectionTracking, ConnectionZone};
 pub use cpus::{Cpus, MalformedCpus};
 pub use data_plane::{
     Bridge, DataPlane, DataPlaneSpec, DataPlaneStatus, Interface, NodeRejection, Port,
     RejectedChange, Vrf,
 };
-pub use network::{Network, NetworkPort, NetworkRoute, NetworkSpec, Range, Reservation};
+pub use network::{
+    Network, NetworkPort, NetworkRoute, NetworkSpec, NetworkStatus, Range, Reservation,
+};
 pub use node_partition::{
     FailedCheck, FailedNode, Forwarding, Guest, Host, Machine, Neighbour, NextNode, Nic,
     NodePartition, NodePartitionSpec, NodePartitionStatus, Phase, PhaseCounts, Request, Rollout,

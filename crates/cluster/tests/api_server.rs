@@ -134,8 +134,18 @@ fn good() -> Vec<(&'static str, Value)> {
                 ] }),
         ),
         (
+            "DataPlane",
+            json!({ "nodeSelector": selector, "connections": { "maxEntries": 100000, "maxHalfOpen": 70000, "helpers": ["ftp"],
+                "timeouts": { "tcpEstablished": 600 }, "zones": [{ "name": "red", "ports": ["a"], "maxEntries": 10 }] } }),
+        ),
+        (
+            "DataPlane",
+            json!({ "nodeSelector": selector, "connections": { "enabled": false },
+                "loadBalancers": [{ "name": "web", "address": "192.0.2.80", "port": 80, "directReturn": true }] }),
+        ),
+        (
             "Network",
-            json!({ "bridge": "lan", "vlan": 7, "port": "tap",
+            json!({ "bridge": "lan", "vlan": 7, "vrf": "blue", "port": "tap",
                 "ranges": [{ "subnet": "10.66.0.0/24", "first": "10.66.0.10", "gateway": "10.66.0.1" }, { "subnet": "fd00:66::/64" }],
                 "routes": [{ "destination": "0.0.0.0/0" }, { "destination": "fd00::/8", "gateway": "fd00:66::1" }],
                 "reservations": [{ "address": "10.66.0.20", "pod": "db", "mac": "02:00:00:00:00:01" }] }),
@@ -165,6 +175,7 @@ fn bad() -> Vec<(&'static str, Value, &'static str)> {
         json!({ "nodeSelector": { "role": "edge" }, "bridges": [{ "name": "lan" }], "ports": [{ "name": "a", "uri": "null:" }],
             "interfaces": [{ "name": "lan0", "bridge": "lan" }], key: [service] })
     };
+    let tracked = |connections: Value| json!({ "nodeSelector": { "role": "edge" }, "connections": connections });
     let range = |range: Value| json!({ "bridge": "lan", "ranges": [range] });
     let routes = |route: Value| json!({ "bridge": "lan", "ranges": [{ "subnet": "10.66.0.0/24" }], "routes": [route] });
     vec![
@@ -338,6 +349,46 @@ fn bad() -> Vec<(&'static str, Value, &'static str)> {
             "greater than or equal to 1",
         ),
         (
+            "DataPlane",
+            tracked(json!({ "maxHalfOpen": 65537 })),
+            "maxHalfOpen exceeds maxEntries",
+        ),
+        (
+            "DataPlane",
+            tracked(json!({ "maxEntries": 10, "maxPerSource": 11 })),
+            "maxPerSource exceeds maxEntries",
+        ),
+        (
+            "DataPlane",
+            tracked(json!({ "maxEntries": 10, "maxHalfOpenPerSource": 11 })),
+            "maxHalfOpenPerSource exceeds maxEntries",
+        ),
+        (
+            "DataPlane",
+            tracked(
+                json!({ "maxEntries": 10, "zones": [{ "name": "red", "ports": [], "maxEntries": 11 }] }),
+            ),
+            "of a zone exceeds that of all",
+        ),
+        (
+            "DataPlane",
+            tracked(json!({ "timeouts": { "tcpClose": 0 } })),
+            "greater than or equal to 1",
+        ),
+        (
+            "DataPlane",
+            json!({ "nodeSelector": { "role": "edge" }, "connections": {},
+                "loadBalancers": [{ "name": "web", "address": "192.0.2.80", "port": 80, "directReturn": true }] }),
+            "load balancers with directReturn",
+        ),
+        (
+            "DataPlane",
+            json!({ "nodeSelector": { "role": "edge" }, "connections": {}, "bridges": [{ "name": "lan" }],
+                "interfaces": [{ "name": "lan0", "bridge": "lan" }],
+                "nats": [{ "name": "wan", "interface": "lan0", "nat64": { "prefix": "64:ff9b::/96" } }] }),
+            "does not follow nat64",
+        ),
+        (
             "Network",
             range(json!({ "subnet": "10.0.0.0/33" })),
             "subnet is not a prefix",
@@ -417,6 +468,11 @@ fn bad() -> Vec<(&'static str, Value, &'static str)> {
             "Network",
             json!({ "port": "host-device", "resource": "fast-nic", "vlan": 7 }),
             "vlan requires bridge",
+        ),
+        (
+            "Network",
+            json!({ "port": "host-device", "resource": "fast-nic", "vrf": "blue" }),
+            "vrf requires bridge",
         ),
     ]
 }

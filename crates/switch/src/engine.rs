@@ -39,6 +39,7 @@ mod share;
 mod slot;
 mod steer;
 mod threads;
+mod tracking;
 mod tx_paths;
 mod undo;
 mod wiring;

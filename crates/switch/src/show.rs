@@ -60,6 +60,11 @@ impl Engine {
                 .map(|one| one.name.clone())
                 .collect(),
             steering: plan.steer.iter().map(|rule| rule.name.clone()).collect(),
+            // Maps with keys of text can always be values.
+            connections: plan
+                .connections
+                .as_ref()
+                .and_then(|one| serde_json::to_value(one).ok()),
             forwarding_cpus: plan.forwarding_cpus.clone(),
         }
     }

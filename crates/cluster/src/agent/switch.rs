@@ -23,7 +23,9 @@ use quietwire_switch::config::layer3::VrfSetting;
 use quietwire_switch::config::rules::RuleFile;
 use quietwire_switch::config::{AddPort, Change};
 
-use crate::resources::{Bridge, DataPlaneSpec, Interface, Port, RejectedChange, Vrf};
+use crate::resources::{
+    Bridge, ConnectionTracking, DataPlaneSpec, Interface, Port, RejectedChange, Vrf,
+};
 use changes::SwitchChanges;
 use made::{Leaving, PendingObjects};
 use orders::{Names, Orders};
@@ -34,6 +36,8 @@ pub(super) use orders::Running;
 
 /// Most rejected changes that are reported.
 const REJECTED_MAX: usize = 32;
+/// Object of a rejected change of connection tracking.
+const CONNECTIONS: &str = "connections";
 
 /// Makes the changes that lead from what was made to the specification. Continues after rejected changes and returns them. `note` keeps
 /// what was made, and what is about to be made, for the case that the agent is killed.
@@ -110,11 +114,14 @@ pub(super) fn bring(
     for interface in &spec.interfaces {
         work.add_interface(interface, &present.interfaces, made);
     }
+    // Rules require it, and load balancers and NAT may exclude it.
+    work.set_connections(spec.connections.as_ref(), &present, made);
     work.add_services(spec, routes, &present, made);
     if spec.rules != made.rules {
         work.set_rules(spec.rules.as_deref(), made);
         made.rules_of = made.rules.as_ref().and(present.start.clone());
     }
+    work.end_connections(spec.connections.as_ref(), made);
     made.settle();
     work.rejected.truncate(REJECTED_MAX);
     Ok(work.rejected)
@@ -185,6 +192,50 @@ impl<O: Orders> SwitchChanges<'_, O> {
         let change = Change::SetThreads { forwarding_cpus };
         if self.change(object, change) {
             made.forwarding_cpus = Some(text.to_owned());
+        }
+    }
+
+    /// Starts connection tracking, or changes it. That of others stays.
+    fn set_connections(
+        &mut self,
+        wanted: Option<&ConnectionTracking>,
+        present: &Names,
+        made: &mut OwnObjects,
+    ) {
+        let wanted = wanted.filter(|one| Some(*one) != made.connections.as_ref());
+        let Some(wanted) = wanted else {
+            return;
+        };
+        let setting = match settings::connections(wanted) {
+            Ok(setting) => setting,
+            Err(problem) => return self.reject(CONNECTIONS.to_owned(), problem),
+        };
+        let of_others = present.connections.as_ref();
+        let of_others = of_others.filter(|_| made.connections.is_none());
+        match of_others {
+            Some(other) if wanted.is_enabled() && settings::is_same(other, &setting) => {}
+            Some(_) => {
+                let text = "the switch tracks connections with other settings that no DataPlane has made (remove [connections] from its file)";
+                self.reject(CONNECTIONS.to_owned(), text.to_owned());
+            }
+            // It ends last, because rules may require it.
+            None if !wanted.is_enabled() => {}
+            None => {
+                if self.change(CONNECTIONS.to_owned(), Change::SetConnections(setting)) {
+                    made.connections = Some(wanted.clone());
+                }
+            }
+        }
+    }
+
+    /// Ends the connection tracking that the agent has started, if it is not wanted any more.
+    fn end_connections(&mut self, wanted: Option<&ConnectionTracking>, made: &mut OwnObjects) {
+        let is_wanted = wanted.is_some_and(ConnectionTracking::is_enabled);
+        if made.connections.is_some()
+            && !is_wanted
+            && self.change(CONNECTIONS.to_owned(), Change::DelConnections)
+        {
+            made.connections = None;
         }
     }
 

@@ -67,6 +67,8 @@ pub struct NetworkConfig {
     pub port: PortKind,
     /// VLAN of the port, in a VLAN-aware bridge.
     pub vlan: Option<VlanId>,
+    /// VRF of an interface of the router on the bridge and the VLAN.
+    pub vrf: Option<String>,
     /// MTU of the interface, octets.
     pub mtu: Option<u16>,
     /// Receive queues of the port, and the largest number of its transmit queues.
@@ -288,9 +290,10 @@ impl NetworkConfig {
                 (false, None) => Ok(()),
             };
         }
-        if !self.bridge.is_empty() || self.vlan.is_some() || self.queues.is_some() {
+        let has_vlan_or_vrf = self.vlan.is_some() || self.vrf.is_some();
+        if !self.bridge.is_empty() || has_vlan_or_vrf || self.queues.is_some() {
             return Err(invalid(
-                "bridge, vlan and queues: keys of ports of the switch, which host-device is not",
+                "bridge, vlan, vrf and queues: keys of ports of the switch, which host-device is not",
             ));
         }
         let is_sound = |device: &String| is_file_name(device) && !device.contains(' ');

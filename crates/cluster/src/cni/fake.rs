@@ -14,7 +14,7 @@ use super::port;
 use super::record::{Attached, Record, identity};
 use super::reply::{CniError, ErrorCode};
 use super::round::Round;
-use super::running::{Switch, SwitchPort};
+use super::running::{Switch, SwitchInterface, SwitchPort};
 
 /// Names of attachments.
 pub(super) const ONE: &str = "c00000000000001";
@@ -75,6 +75,14 @@ impl Switch for &FakeSwitch {
 
     fn bridges(&self) -> Result<Vec<String>, CniError> {
         Ok(vec!["lan".to_owned()])
+    }
+
+    fn interfaces(&self) -> Result<Vec<SwitchInterface>, CniError> {
+        Ok(vec![SwitchInterface {
+            vrf: "blue".to_owned(),
+            bridge: Some("lan".to_owned()),
+            vlan: None,
+        }])
     }
 }
 

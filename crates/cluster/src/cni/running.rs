@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use quietwire_base::Fault;
 use quietwire_host::CpuList;
+use quietwire_packet::VlanId;
 use quietwire_switch::SwitchError;
 use quietwire_switch::config::{AddPort, Change};
 use quietwire_switch::control::{Request, Subject, ask_up_to};
@@ -30,6 +31,17 @@ pub struct SwitchPort {
     pub uri: String,
     /// Its bridge, or `cross-connect`.
     pub group: String,
+}
+
+/// An interface of the router of the switch.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct SwitchInterface {
+    /// Its VRF.
+    pub vrf: String,
+    /// Its bridge.
+    pub bridge: Option<String>,
+    /// Its VLAN.
+    pub vlan: Option<VlanId>,
 }
 
 /// Requests of the plugin to a switch.
@@ -65,6 +77,12 @@ pub trait Switch {
     /// # Errors
     /// No switch runs, or it does not reply.
     fn bridges(&self) -> Result<Vec<String>, CniError>;
+
+    /// Returns all interfaces of the router.
+    ///
+    /// # Errors
+    /// No switch runs, or it does not reply.
+    fn interfaces(&self) -> Result<Vec<SwitchInterface>, CniError>;
 }
 
 /// An object in the configuration of a switch.
@@ -84,6 +102,7 @@ struct Configured {
     nat: Vec<Named>,
     load_balancer: Vec<Named>,
     steer: Vec<Named>,
+    connections: Option<toml::Value>,
     forwarding_cpus: CpuList,
 }
 
@@ -98,6 +117,9 @@ impl From<Configured> for ObjectsReport {
             nats: names(configured.nat),
             load_balancers: names(configured.load_balancer),
             steering: names(configured.steer),
+            connections: configured
+                .connections
+                .and_then(|one| serde_json::to_value(one).ok()),
             forwarding_cpus: configured.forwarding_cpus,
         }
     }
@@ -199,6 +221,10 @@ impl Switch for RunningSwitch {
         Ok(self.find_port(name)?)
     }
 
+    fn interfaces(&self) -> Result<Vec<SwitchInterface>, CniError> {
+        Ok(self.ask(&Request::Show(Subject::Interfaces))?)
+    }
+
     fn bridges(&self) -> Result<Vec<String>, CniError> {
         Ok(self.objects()?.bridges)
     }
@@ -251,12 +277,13 @@ mod tests {
     #[test]
     fn a_configuration_has_the_names_of_its_objects() {
         let text = "forwarding-cpus = \"2-3\"\nidle = \"poll\"\n[[port]]\nname = \"a\"\nuri = \"null:\"\n\
-                    [[bridge]]\nname = \"lan\"\n[[load-balancer]]\nname = \"web\"\n[[rule]]\nname = \"r\"\n";
+                    [[bridge]]\nname = \"lan\"\n[[load-balancer]]\nname = \"web\"\n[[rule]]\nname = \"r\"\n[connections]\nmax-entries = 7\n";
         let configured: Configured = toml::from_str(text).unwrap();
         let objects = ObjectsReport {
             ports: vec!["a".to_owned()],
             bridges: vec!["lan".to_owned()],
             load_balancers: vec!["web".to_owned()],
+            connections: Some(serde_json::json!({"max-entries": 7})),
             forwarding_cpus: "2-3".parse().unwrap(),
             ..ObjectsReport::default()
         };

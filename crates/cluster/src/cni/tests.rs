@@ -85,6 +85,35 @@ impl Rig {
 const ADDRESS: &str = r#"echo '{"cniVersion":"1.1.0","ips":[{"address":"10.0.0.5/24","gateway":"10.0.0.1"}],"routes":[{"dst":"0.0.0.0/0"}],"dns":{"nameservers":["10.0.0.1"]}}'"#;
 
 #[test]
+fn a_vrf_requires_an_interface_of_its_own_on_the_bridge_and_the_vlan() {
+    let rig = Rig::new(ADDRESS);
+    let switch = FakeSwitch::default();
+    for (more, what) in [
+        (
+            json!({ "vrf": "red" }),
+            "no interface of VRF 'red' is on bridge 'lan' ",
+        ),
+        (
+            json!({ "vrf": "blue", "vlan": 7 }),
+            "no interface of VRF 'blue' is on bridge 'lan' in VLAN 7 ",
+        ),
+    ] {
+        let error = rig.call("ADD", &more, &switch).unwrap_err();
+        assert_eq!(error.code(), ErrorCode::TryAgain as u64);
+        assert!(error.to_string().contains(what), "{error}");
+    }
+    assert_eq!(
+        (rig.calls(), switch.ports.borrow().len()),
+        (String::new(), 0)
+    );
+    rig.call("ADD", &json!({ "vrf": "blue" }), &switch).unwrap();
+    assert_eq!(switch.ports.borrow().len(), 1);
+    let device = json!({ "port": "host-device", "bridge": "", "device": "eth1", "vrf": "blue" });
+    let error = NetworkConfig::parse(&rig.config(&device)).unwrap_err();
+    assert!(error.to_string().contains("vrf"), "{error}");
+}
+
+#[test]
 fn addresses_of_a_network_require_a_pod_and_an_agent() {
     let rig = Rig::new(ADDRESS);
     let switch = FakeSwitch::default();

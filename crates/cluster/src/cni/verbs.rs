@@ -17,7 +17,7 @@ use super::environment::{Command, Environment};
 use super::host_device::{DeviceAttachment, Moved};
 use super::record::{self, Attached, AttachmentLock, DIRECTORY_MODE, Record};
 use super::reply::{CniError, CniResult, ErrorCode, Interface, Ip};
-use super::running::Switch;
+use super::running::{Switch, SwitchInterface};
 use super::{delegate, device_info, host_device, interface, of_agent, pod_device, port};
 
 /// Time that DEL waits for an ADD of the same attachment to end. The runtime repeats a DEL that fails.
@@ -135,6 +135,7 @@ impl Call<'_> {
         if self.is_host_device() {
             return self.add_device();
         }
+        self.check_vrf(switch)?;
         if let Some(id) = self.config.socket_device() {
             return self.add_pod_device(switch, id);
         }
@@ -150,6 +151,27 @@ impl Call<'_> {
         let mac = self.config.mac(self.environment)?;
         let (given, reserved) = self.request_addresses()?;
         self.attach(switch, mac.or(reserved), given)
+    }
+
+    /// Checks that the VRF of the network has an interface on the bridge and the VLAN: without it, frames of the container reach no router, or
+    /// that of another VRF.
+    fn check_vrf(&self, switch: &impl Switch) -> Result<(), CniError> {
+        let Some(vrf) = &self.config.vrf else {
+            return Ok(());
+        };
+        let (bridge, vlan) = (&self.config.bridge, self.config.vlan);
+        let is_on = |one: &SwitchInterface| {
+            one.vrf == *vrf && one.bridge.as_ref() == Some(bridge) && one.vlan == vlan
+        };
+        if switch.interfaces()?.iter().any(is_on) {
+            return Ok(());
+        }
+        let of_vlan = vlan.map(|vlan| format!(" in VLAN {vlan}"));
+        let what = format!(
+            "no interface of VRF '{vrf}' is on bridge '{bridge}'{} (add one to the DataPlane)",
+            of_vlan.unwrap_or_default()
+        );
+        Err(CniError::new(ErrorCode::TryAgain, what))
     }
 
     /// Returns the error of a second ADD.

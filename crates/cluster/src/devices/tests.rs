@@ -22,7 +22,7 @@ use tonic::{Request, Response, Status};
 
 use super::sockets::{Collected, GRACE, SharedSwitch};
 use super::*;
-use crate::cni::{CniError, ErrorCode, Switch, SwitchPort};
+use crate::cni::{CniError, ErrorCode, Switch, SwitchInterface, SwitchPort};
 use crate::kubelet::KubeletPaths;
 use crate::kubelet::messages::{
     AllocateRequest, ContainerAllocateRequest, ContainerPreferredAllocationRequest, Device, Empty,
@@ -90,6 +90,10 @@ impl Switch for FakeSwitch {
 
     fn bridges(&self) -> Result<Vec<String>, CniError> {
         Ok(vec!["lan".to_owned()])
+    }
+
+    fn interfaces(&self) -> Result<Vec<SwitchInterface>, CniError> {
+        Ok(Vec::new())
     }
 }
 

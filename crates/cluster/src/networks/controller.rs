@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Life of the controller: it follows the networks, and makes, changes and removes their definitions. It also summarises the reports of
-//! nodes.
+//! Life of the controller: it follows the networks, makes, changes and removes their definitions, and reports their states. It also
+//! summarises the reports of nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -9,15 +9,16 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, Preconditions};
-use kube::{Client, ResourceExt as _};
-use serde_json::Value;
+use kube::{Client, Resource as _, ResourceExt as _};
+use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::definition::{Key, MANAGED_BY, definitions, is_current, is_made_here, resource};
+use super::status;
 use crate::connection::{AgentError, connect, ended};
 use crate::follow::{bounded, follow};
 use crate::problem::Problem;
-use crate::resources::Network;
+use crate::resources::{DataPlane, Network, NetworkStatus};
 use crate::summary;
 
 /// Owner of the fields that the controller writes.
@@ -50,16 +51,27 @@ async fn serve(options: &ControllerOptions, stop: &Arc<AtomicBool>) -> Result<()
     let (known, mut networks) = watch::channel(None::<Vec<Network>>);
     let following = tokio::spawn(follow(Api::<Network>::all(client.clone()), known));
     let summarising = tokio::spawn(summary::serve(client.clone(), ended.clone()));
+    let (known, mut planes) = watch::channel(None::<Vec<DataPlane>>);
+    let following_planes = tokio::spawn(follow(Api::<DataPlane>::all(client.clone()), known));
     let controller = Controller::new(client);
-    let mut problem = Problem::default();
+    let (mut problem, mut problem_of_states) = (Problem::default(), Problem::default());
     while !*ended.borrow() {
         let current = networks.borrow_and_update().clone();
+        let current_planes = planes.borrow_and_update().clone();
         let mut pause = RESTORE;
         // Without a list nothing is changed: the API server may be away.
-        if let Some(current) = current
+        if let Some(current) = &current
             && problem.note(
                 "network-attachment-definitions",
-                controller.pass(&current).await,
+                controller.pass(current).await,
+            )
+        {
+            pause = RETRY;
+        }
+        if let (Some(current), Some(planes)) = (&current, &current_planes)
+            && problem_of_states.note(
+                "states of networks",
+                controller.report(current, planes).await,
             )
         {
             pause = RETRY;
@@ -67,11 +79,13 @@ async fn serve(options: &ControllerOptions, stop: &Arc<AtomicBool>) -> Result<()
         tokio::select! {
             _ = ended.changed() => break,
             changed = networks.changed() => if changed.is_err() { break },
+            changed = planes.changed() => if changed.is_err() { break },
             () = tokio::time::sleep(pause) => {}
         }
         tokio::time::sleep(PAUSE).await;
     }
     following.abort();
+    following_planes.abort();
     summarising.abort();
     Ok(())
 }
@@ -82,10 +96,10 @@ pub(super) enum PassError {
     /// The definitions cannot be listed.
     #[error("{0} (if the resource is unknown, install Multus with its definition)")]
     List(kube::Error),
-    /// A definition cannot be written or removed. All others are.
+    /// A definition or a state cannot be written, or a definition cannot be removed. All others are.
     #[error("{namespace}/{name}: {cause}")]
     One {
-        /// Namespace of the definition.
+        /// Namespace of the network.
         namespace: String,
         /// Its name.
         name: String,
@@ -134,6 +148,48 @@ impl Controller {
             }
         }
         failed.map_or(Ok(()), Err)
+    }
+
+    /// Writes the states of networks that have changed (verb `patch` of `networks/status`).
+    pub(super) async fn report(
+        &self,
+        networks: &[Network],
+        planes: &[DataPlane],
+    ) -> Result<(), PassError> {
+        let mut failed = None;
+        for network in networks {
+            let Some(status) = status::changed(network, planes) else {
+                continue;
+            };
+            if let Err(cause) = self.write_status(network, &status).await {
+                failed.get_or_insert(PassError::One {
+                    namespace: network.namespace().unwrap_or_default(),
+                    name: network.name_any(),
+                    cause: Box::new(cause),
+                });
+            }
+        }
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// Writes the state of a network. With its UID, the API server refuses that of a network that was made again under the same name.
+    async fn write_status(&self, network: &Network, status: &NetworkStatus) -> kube::Result<()> {
+        let name = network.name_any();
+        let patch = json!({
+            "apiVersion": Network::api_version(&()),
+            "kind": Network::kind(&()),
+            "metadata": { "name": name, "uid": network.metadata.uid },
+            "status": status,
+        });
+        let parameters = PatchParams::apply(MANAGER).force();
+        let namespace = network.namespace().unwrap_or_default();
+        let all: Api<Network> = Api::namespaced(self.client.clone(), &namespace);
+        let patch = Patch::Apply(patch);
+        match bounded(all.patch_status(&name, &parameters, &patch)).await {
+            // It was deleted meanwhile.
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            done => done.map(drop),
+        }
     }
 
     /// Makes, changes or removes one definition as its network is now. While a watch is interrupted, the list of networks is old: another

@@ -51,6 +51,9 @@ fn configuration(namespace: &str, name: &str, network: &Network) -> Value {
     if let Some(vlan) = spec.vlan {
         plugin.insert("vlan", json!(vlan));
     }
+    if let Some(vrf) = &spec.vrf {
+        plugin.insert("vrf", json!(vrf));
+    }
     if let Some(mtu) = spec.mtu {
         plugin.insert("mtu", json!(mtu));
     }

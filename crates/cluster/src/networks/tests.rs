@@ -54,7 +54,7 @@ fn configuration(definition: &Value) -> Value {
 #[test]
 fn the_plugin_accepts_the_configuration_of_a_definition() {
     let spec = json!({
-        "bridge": "lan", "vlan": 7, "mtu": 9000, "port": "tap", "ranges": [{ "subnet": "10.66.0.0/24" }],
+        "bridge": "lan", "vlan": 7, "vrf": "blue", "mtu": 9000, "port": "tap", "ranges": [{ "subnet": "10.66.0.0/24" }],
         "routes": [{ "destination": "10.0.0.0/8" }, { "destination": "0.0.0.0/0", "gateway": "10.66.0.1" }],
     });
     let functions = json!({
@@ -93,7 +93,10 @@ fn the_plugin_accepts_the_configuration_of_a_definition() {
     let first = configuration(all.values().next().unwrap());
     let plugin = &first["plugins"][0];
     assert_eq!((&plugin["vlan"], &plugin["mtu"]), (&json!(7), &json!(9000)));
-    assert_eq!(plugin["port"], "tap");
+    assert_eq!(
+        (&plugin["port"], &plugin["vrf"]),
+        (&json!("tap"), &json!("blue"))
+    );
     assert_eq!(
         plugin["ipam"],
         json!({
@@ -244,6 +247,78 @@ fn without_an_api_server_nothing_is_removed() {
     });
 }
 
+#[test]
+fn a_network_whose_vrf_no_data_plane_has_reports_it() {
+    let server = Simulated::default();
+    let controller = Controller::new(server.client());
+    let of_vrf = |more: &Value| {
+        let mut spec = json!({ "bridge": "lan", "vlan": 7, "vrf": "blue" });
+        for (key, value) in more.as_object().unwrap() {
+            spec[key] = value.clone();
+        }
+        network("apps", "lan", &spec)
+    };
+    let plane = |vrfs: Value, vlan: u16| {
+        let spec = json!({
+            "nodeSelector": {}, "vrfs": vrfs,
+            "interfaces": [{ "name": "lan0", "bridge": "lan", "vlan": vlan, "vrf": "blue" }],
+        });
+        DataPlane::new("edge", serde_json::from_value(spec).unwrap())
+    };
+    let blue = json!([{ "name": "blue" }]);
+    runtime().unwrap().block_on(async {
+        let mut last = Value::Null;
+        for (network, planes, problem) in [
+            (
+                of_vrf(&json!({})),
+                vec![],
+                Some("VRF 'blue' is in no DataPlane "),
+            ),
+            (
+                of_vrf(&json!({})),
+                vec![plane(json!([]), 7)],
+                Some("VRF 'blue' is in no DataPlane "),
+            ),
+            (
+                of_vrf(&json!({})),
+                vec![plane(blue.clone(), 8)],
+                Some("of VRF 'blue' on bridge 'lan' in VLAN 7 "),
+            ),
+            (of_vrf(&json!({})), vec![plane(blue.clone(), 7)], None),
+            (
+                of_vrf(&json!({ "vrf": "main" })),
+                vec![plane(blue, 7)],
+                Some("of VRF 'main' on bridge 'lan' in VLAN 7 "),
+            ),
+        ] {
+            server.put("networks", &serde_json::to_value(&network).unwrap());
+            controller.report(&[network], &planes).await.unwrap();
+            last = server.all("networks")[0].clone();
+            match (last["status"]["problem"].as_str(), problem) {
+                (Some(reported), Some(problem)) => {
+                    assert!(reported.contains(problem), "{reported}");
+                }
+                (reported, problem) => assert_eq!(reported, problem),
+            }
+        }
+        // A state that the API server has is not written again, and one of a network without a VRF never.
+        server.requests();
+        let reported: Network = serde_json::from_value(last).unwrap();
+        let planes = [plane(json!([]), 7)];
+        controller
+            .report(&[reported, lan(7)], &planes)
+            .await
+            .unwrap();
+        assert!(server.requests().is_empty());
+        // It has been deleted meanwhile.
+        server.take("networks", "apps", "lan");
+        controller.report(&[of_vrf(&json!({}))], &[]).await.unwrap();
+        server.set_away(true);
+        let error = controller.report(&[of_vrf(&json!({}))], &[]).await;
+        assert!(error.unwrap_err().to_string().starts_with("apps/lan: "));
+    });
+}
+
 /// Follows partitions, data planes and reports, and writes summaries.
 async fn summarise(server: &Simulated) {
     let (known, _partitions) = tokio::sync::watch::channel(None::<Vec<NodePartition>>);
@@ -271,6 +346,8 @@ fn the_cluster_role_of_the_controller_has_exactly_the_verbs_of_the_requests() {
             .await
             .unwrap();
         pass(&server, &controller, &[lan(7)]).await.unwrap();
+        let of_vrf = network("apps", "lan", &json!({ "bridge": "lan", "vrf": "blue" }));
+        controller.report(&[of_vrf], &[]).await.unwrap();
         pass(&server, &controller, &[]).await.unwrap();
         summarise(&server).await;
     });

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `DataPlane`: bridges, ports, VRFs, interfaces, routes, filter rules, NAT, load balancers and steering rules of the switch on nodes.
+//! `DataPlane`: bridges, ports, VRFs, interfaces, routes, connection tracking, filter rules, NAT, load balancers and steering rules of the
+//! switch on nodes.
 
 // Each printed column has a type, often the same.
 #![allow(clippy::duplicated_attributes)]
@@ -10,6 +11,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::connections::ConnectionTracking;
 use super::selector::selects;
 use super::services::{LoadBalancer, Nat, Route, SteeringRule};
 
@@ -71,6 +73,14 @@ use super::services::{LoadBalancer, Nat, Route, SteeringRule};
     {
         "rule": "!has(self.steering) || self.steering.all(s, has(self.ports) && self.ports.exists(p, p.name == s.port))",
         "message": "a steering rule names a port that ports does not contain"
+    },
+    {
+        "rule": "!has(self.connections) || (has(self.connections.enabled) && !self.connections.enabled) || !has(self.loadBalancers) || self.loadBalancers.all(b, !has(b.directReturn) || !b.directReturn)",
+        "message": "connection tracking does not follow load balancers with directReturn"
+    },
+    {
+        "rule": "!has(self.connections) || (has(self.connections.enabled) && !self.connections.enabled) || !has(self.nats) || self.nats.all(n, !has(n.nat64))",
+        "message": "connection tracking does not follow nat64"
     }
 ]))]
 pub struct DataPlaneSpec {
@@ -97,6 +107,9 @@ pub struct DataPlaneSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 128), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub interfaces: Vec<Interface>,
+    /// Connection tracking.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub connections: Option<ConnectionTracking>,
     /// Filter rules, as in the file of `quietwire switch rules replace` (TOML).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16_384))]
@@ -216,7 +229,7 @@ pub struct Interface {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RejectedChange {
-    /// The object: `bridge lan`, `port left`, `route 10.0.0.0/8` or `rules`.
+    /// The object: `bridge lan`, `port left`, `route 10.0.0.0/8`, `connections` or `rules`.
     #[schemars(length(max = 1024))]
     pub object: String,
     /// Message of the switch.

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `Network`: a secondary network of pods, attached to a bridge of the switch, with its addresses.
 
+// Each printed column has a type, often the same.
+#![allow(clippy::duplicated_attributes)]
+
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -12,12 +15,15 @@ use serde::{Deserialize, Serialize};
     version = "v1alpha1",
     kind = "Network",
     namespaced,
+    status = "NetworkStatus",
     derive = "PartialEq",
     shortname = "qnet",
     category = "quietwire",
     doc = "Secondary network of pods on a bridge of the switch, with its addresses",
     printcolumn(name = "Bridge", type_ = "string", json_path = ".spec.bridge"),
-    printcolumn(name = "VLAN", type_ = "integer", json_path = ".spec.vlan")
+    printcolumn(name = "VLAN", type_ = "integer", json_path = ".spec.vlan"),
+    printcolumn(name = "VRF", type_ = "string", json_path = ".spec.vrf"),
+    printcolumn(name = "Problem", type_ = "string", json_path = ".status.problem")
 )]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [
@@ -38,7 +44,8 @@ use serde::{Deserialize, Serialize};
         "rule": "!(has(self.port) && self.port == 'host-device') == has(self.bridge)",
         "message": "bridge is required, but ports of the kind host-device have none"
     },
-    { "rule": "!has(self.vlan) || has(self.bridge)", "message": "vlan requires bridge" }
+    { "rule": "!has(self.vlan) || has(self.bridge)", "message": "vlan requires bridge" },
+    { "rule": "!has(self.vrf) || has(self.bridge)", "message": "vrf requires bridge" }
 ]))]
 pub struct NetworkSpec {
     /// Bridge of the switch. Required, except for ports of the kind host-device.
@@ -49,6 +56,10 @@ pub struct NetworkSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 4094))]
     pub vlan: Option<u16>,
+    /// VRF of an interface on the bridge, which a DataPlane has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63), regex(pattern = "^[A-Za-z0-9_.-]+$"))]
+    pub vrf: Option<String>,
     /// MTU of interfaces, octets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 68))]
@@ -75,6 +86,19 @@ pub struct NetworkSpec {
         regex(pattern = "^[a-z0-9]([a-z0-9-]*[a-z0-9])?$")
     )]
     pub resource: Option<String>,
+}
+
+/// State of a network.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NetworkStatus {
+    /// Generation of the resource to which the state belongs.
+    #[serde(default)]
+    pub observed_generation: i64,
+    /// Problem of the pods of the network. Default: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1024))]
+    pub problem: Option<String>,
 }
 
 /// Kind of the port of a pod. Default: a veth pair.

@@ -27,7 +27,7 @@ fn definitions_have_names_versions_and_a_status_of_their_own() {
         (&definitions()[0], "nodepartitions", false, true),
         (&definitions()[1], "dataplanes", false, true),
         (&definitions()[2], "nodereports", false, false),
-        (&definitions()[3], "networks", true, false),
+        (&definitions()[3], "networks", true, true),
         (&definitions()[4], "addresses", true, false),
     ] {
         assert_eq!(
@@ -158,7 +158,7 @@ fn every_validation_rule_has_a_message() {
             );
         }
     });
-    assert_eq!(rules, 33);
+    assert_eq!(rules, 40);
 }
 
 #[test]

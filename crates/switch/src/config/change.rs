@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::balance::{BackendSetting, LoadBalancerSetting};
 use super::bridging::{AddBridge, BridgingSetting, SetBridge, StaticSetting};
+use super::connections::ConnectionsSetting;
 use super::edit::absent;
 use super::kernel_filter::KernelFilterSetting;
 use super::layer3::{InterfaceSetting, VrfSetting};
@@ -189,6 +190,10 @@ pub enum Change {
         /// Endpoint of the backend.
         to: SocketAddr,
     },
+    /// Starts connection tracking, or changes its timeouts and `max-half-open`, while connections stay.
+    SetConnections(ConnectionsSetting),
+    /// Ends connection tracking, and forgets all connections.
+    DelConnections,
     /// Adds a filter rule.
     AddRule {
         /// The rule.
@@ -348,6 +353,14 @@ impl Settings {
                 backend,
             } => self.set_backend(&load_balancer, backend),
             Change::DelBackend { load_balancer, to } => self.del_backend(&load_balancer, to),
+            Change::SetConnections(setting) => {
+                self.connections = Some(setting);
+                Ok(())
+            }
+            Change::DelConnections => match self.connections.take() {
+                Some(_) => Ok(()),
+                None => Err(absent("section", "connections")),
+            },
             Change::AddRule { rule, before } => self.add_rule(rule, before),
             Change::SetRule(rule) => self.set_rule(rule),
             Change::DelRule { name } => self.del_rule(&name),

@@ -349,6 +349,40 @@ pub(super) fn check_replication(
     })
 }
 
+/// Returns the first key whose change from one section to another requires a restart. Timeouts and `max-half-open` can change at run time.
+/// Without replication, the section can be added and removed.
+pub(super) fn fixed_key(
+    (former, next): (Option<&ConnectionsSetting>, Option<&ConnectionsSetting>),
+) -> Option<&'static str> {
+    let (Some(former), Some(next)) = (former, next) else {
+        let mut either = former.into_iter().chain(next);
+        let is_replicated = either.any(|one| one.replication.is_some());
+        return is_replicated.then_some("connections.replication");
+    };
+    first_set([
+        (
+            "connections.max-entries",
+            former.max_entries != next.max_entries,
+        ),
+        (
+            "connections.max-per-source",
+            former.max_per_source != next.max_per_source,
+        ),
+        (
+            "connections.max-half-open-per-source",
+            former.max_half_open_per_source != next.max_half_open_per_source,
+        ),
+        ("connections.new-share", former.new_share != next.new_share),
+        ("connections.labels", former.labels != next.labels),
+        ("connections.helpers", former.helpers != next.helpers),
+        ("connections.zone", former.zones != next.zones),
+        (
+            "connections.replication",
+            former.replication != next.replication,
+        ),
+    ])
+}
+
 /// Checks the settings, and that no rule requires connections without them.
 ///
 /// # Errors

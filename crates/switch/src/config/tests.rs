@@ -686,10 +686,23 @@ fn changes_edit_what_was_asked_for() {
 /// The guide lists the settings that cannot change at run time.
 #[test]
 fn settings_that_require_a_restart_are_those_of_the_guide() {
-    let plan = parse(FILE).unwrap().plan(&online()).unwrap();
+    let tracked = format!("{FILE}[connections]\n");
+    let plan = parse(&tracked).unwrap().plan(&online()).unwrap();
     plan.check_changeable(&plan).unwrap();
     type Change = (&'static str, fn(&mut Plan));
-    let changes: [Change; 19] = [
+    fn of(plan: &mut Plan) -> &mut super::connections::ConnectionsSetting {
+        plan.connections.as_mut().unwrap()
+    }
+    fn standby() -> super::connections::ReplicationSetting {
+        super::connections::ReplicationSetting {
+            role: super::connections::ReplicationRole::Standby,
+            listen: None,
+            peer: Some(([127, 0, 0, 1], 9476).into()),
+            allow_remote: false,
+            refresh: None,
+        }
+    }
+    let changes: [Change; 25] = [
         ("service-cpus", |plan| plan.service_cpus = CpuList::new()),
         ("control-cpus", |plan| plan.control_cpus = CpuList::new()),
         ("rx-ring-size", |plan| plan.rx_ring_size *= 2),
@@ -712,18 +725,28 @@ fn settings_that_require_a_restart_are_those_of_the_guide() {
         ("control-socket", |plan| {
             plan.control_socket = "/run/other.sock".into();
         }),
-        ("connections", |plan| {
-            plan.connections = Some(super::connections::ConnectionsSetting::default());
+        ("connections.max-entries", |plan| of(plan).max_entries += 1),
+        ("connections.max-per-source", |plan| {
+            of(plan).max_per_source = Some(1);
         }),
-        ("replication", |plan| {
-            plan.replication = Some(super::connections::ReplicationSetting {
-                role: super::connections::ReplicationRole::Standby,
-                listen: None,
-                peer: Some(([127, 0, 0, 1], 9476).into()),
-                allow_remote: false,
-                refresh: None,
-            });
+        ("connections.max-half-open-per-source", |plan| {
+            of(plan).max_half_open_per_source = Some(1);
         }),
+        ("connections.labels", |plan| of(plan).labels = true),
+        ("connections.helpers", |plan| {
+            of(plan).helpers = vec![quietwire_tables::connections::Helper::Ftp];
+        }),
+        ("connections.zone", |plan| {
+            of(plan).zones = vec![super::connections::ZoneSetting {
+                name: "red".to_owned(),
+                ports: Vec::new(),
+                max_entries: None,
+            }];
+        }),
+        ("connections.replication", |plan| {
+            of(plan).replication = Some(standby());
+        }),
+        ("replication", |plan| plan.replication = Some(standby())),
         ("nat-log", |plan| plan.nat_log = Some("/var/log/nat".into())),
         ("nat-log-collector", |plan| {
             plan.nat_log_collector = Some(([127, 0, 0, 1], 4739).into());
@@ -745,4 +768,41 @@ fn settings_that_require_a_restart_are_those_of_the_guide() {
             "{error}"
         );
     }
+    // Connection tracking itself begins and ends at run time, unless it is replicated.
+    let mut next = plan.clone();
+    of(&mut next).timeouts = [("udp-replied".to_owned(), 9)].into();
+    of(&mut next).max_half_open = Some(9);
+    plan.check_changeable(&next).unwrap();
+    next.connections = None;
+    plan.check_changeable(&next).unwrap();
+    next.check_changeable(&plan).unwrap();
+    let mut replicated = plan.clone();
+    of(&mut replicated).replication = Some(standby());
+    for (from, to) in [(&next, &replicated), (&replicated, &next)] {
+        let error = from.check_changeable(to).unwrap_err().to_string();
+        assert!(error.contains("connections.replication"), "{error}");
+    }
+}
+
+#[test]
+fn connection_tracking_begins_and_ends_by_changes() {
+    let change = |settings: Settings, change: serde_json::Value| {
+        settings.after(serde_json::from_str(&change.to_string()).unwrap())
+    };
+    let set = serde_json::json!({ "set-connections": { "max-entries": 100 } });
+    let settings = change(parse(FILE).unwrap(), set).unwrap();
+    let rule = serde_json::json!({ "add-rule": {
+        "rule": { "name": "known", "action": "accept", "ct-state": "established" },
+    } });
+    let settings = change(settings, rule).unwrap();
+    let plan = settings.clone().plan(&online()).unwrap();
+    assert_eq!(plan.connections.as_ref().unwrap().max_entries, 100);
+    // A rule requires it, also if the rule was checked before.
+    let ended = change(settings.clone(), serde_json::json!("del-connections")).unwrap();
+    let planned = ended.plan_after(&online(), Some((&settings, &plan)));
+    let error = message(planned, Fault::BadInput);
+    assert!(error.contains("rule 'known'"), "{error}");
+    let none = change(parse(FILE).unwrap(), serde_json::json!("del-connections"));
+    let error = message(none, Fault::BadInput);
+    assert!(error.contains("connections"), "{error}");
 }

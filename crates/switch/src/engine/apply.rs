@@ -228,7 +228,9 @@ impl Engine {
                     shared: &self.shared,
                 };
                 let started = step(&*maker, "thread", || maker.start_thread(start))?;
-                Ok((Forwarder::new(cpu.0, counters, started), frames))
+                let mut forwarder = Forwarder::new(cpu.0, counters, started);
+                forwarder.connections.clone_from(&next.connections);
+                Ok((forwarder, frames))
             })
             .collect::<Result<_, SwitchError>>()?;
         Ok(Prepared {
@@ -432,6 +434,7 @@ impl Engine {
         }
         tally.note(self.place_relays())?;
         self.give_fragments(&mut tally)?;
+        self.give_connections(&mut tally)?;
         // Before the router knows an outside interface, so that no packet leaves by it without translation.
         self.show_nat(&mut tally)?;
         self.show_balancers(&mut tally)?;
@@ -444,6 +447,7 @@ impl Engine {
         self.set_stages(&mut tally)?;
         self.free_name_flows(&mut tally)?;
         self.free_inspection(&mut tally)?;
+        self.free_connections(&mut tally)?;
         self.free_fragments(&mut tally)?;
         for (id, cpu) in places {
             tally.note(self.place_queue(id, cpu))?;

@@ -474,6 +474,8 @@ impl Rig {
             assert_eq!(worker.has_name_flows(), has_names, "CPU {cpu}");
             translation::check(engine, worker, cpu);
             assert_eq!(worker.has_inspection(), inspects, "CPU {cpu}");
+            let is_tracked = engine.plan.connections.is_some();
+            assert_eq!(worker.has_connections(), is_tracked, "CPU {cpu}");
             let has_fragments = worker.has_fragments();
             assert_eq!(has_fragments, engine.orders_fragments(), "CPU {cpu}");
             if !owner_cpus.is_empty() {
@@ -593,6 +595,7 @@ fn request(random: &mut Random) -> Value {
         "del-rule",
         "set-threads",
         "set-threads",
+        "connections",
         "add-route",
         "del-route",
         "move-queue",
@@ -630,6 +633,13 @@ fn request(random: &mut Random) -> Value {
         "set-threads" => {
             json!({"set-threads": {"forwarding_cpus": one_of(&["2", "2-3", "2-4", "3-5", "5"])}})
         }
+        "connections" => match one_of(&["set", "timeouts", "size", "del"]) {
+            "set" => json!({"set-connections": {"max-entries": 64}}),
+            "timeouts" => json!({"set-connections": {"max-entries": 64, "max-half-open": 9,
+                "timeouts": {"udp-replied": 9}}}),
+            "size" => json!({"set-connections": {"max-entries": 32}}),
+            _ => json!("del-connections"),
+        },
         "add-route" => {
             return json!({"add-routes": [{"prefix": prefix, "via": [{"address": "192.0.2.9"}]}]});
         }

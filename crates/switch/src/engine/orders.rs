@@ -152,6 +152,7 @@ impl Engine {
             | Reply::Injected { .. }
             | Reply::Capture { .. }
             | Reply::Trace { .. }
+            | Reply::Track { .. }
             | Reply::Connections(_)
             | Reply::Nat { .. }
             | Reply::NatQuery(_)

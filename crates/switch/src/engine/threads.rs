@@ -14,6 +14,7 @@ use quietwire_tables::filter::Board;
 
 use super::wiring::ThreadShare;
 use crate::config::balance::LoadBalancerSetting;
+use crate::config::connections::ConnectionsSetting;
 use crate::config::{Idle, Pinning, Plan};
 use crate::counters::ThreadCounters;
 use crate::error::SwitchError;
@@ -104,6 +105,8 @@ pub(crate) struct Forwarder {
     pub(super) has_name_flows: bool,
     /// True if the thread has memory for fragments.
     pub(super) has_fragments: bool,
+    /// Settings of the table of connections that the thread has.
+    pub(super) connections: Option<ConnectionsSetting>,
     /// Verdicts on inspected flows, if the thread has memory for them.
     pub(super) board: Option<Arc<Board>>,
     /// Instances of NAT that the thread has.
@@ -134,6 +137,7 @@ impl Forwarder {
             has_output_rules: false,
             has_name_flows: false,
             has_fragments: false,
+            connections: None,
             board: None,
             nat: Vec::new(),
             balancers: Vec::new(),

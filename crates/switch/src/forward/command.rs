@@ -12,11 +12,12 @@ use std::time::{Duration, Instant};
 
 use quietwire_dpdk::Bell;
 use quietwire_dpdk::ring::FrameReceiver;
+use quietwire_tables::connections::Timeouts;
 use quietwire_tables::filter::NameFlows;
 use quietwire_tables::owner::Owners;
 
 use super::balance::{BalanceQuery, BalanceStage};
-use super::connections::ConnectionQuery;
+use super::connections::{ConnectionQuery, ConnectionStage};
 use super::fragments::FragmentStage;
 use super::input::{Input, PortStages};
 use super::inspect::InspectStage;
@@ -98,6 +99,15 @@ pub(crate) enum WorkerCommand {
     Trace(Option<Box<Tracer>>),
     /// Expect frames with TCP data of any length: see [`super::Segmenter`].
     Segment(Segmenter),
+    /// Use this table of connections, or none.
+    Track(Option<Box<ConnectionStage>>),
+    /// Use these limits for connections, if there is a table.
+    ConnectionLimits {
+        /// Timeouts.
+        timeouts: Timeouts,
+        /// Maximum number of half-open connections.
+        half_open_max: u32,
+    },
     /// List or remove connections.
     Connections(Box<ConnectionQuery>),
     /// Use these instances of NAT, or none.
@@ -194,6 +204,11 @@ pub(crate) enum Reply {
     Trace {
         /// To be dropped.
         _former: Option<Box<Tracer>>,
+    },
+    /// The previous table of connections.
+    Track {
+        /// To be dropped.
+        _former: Option<Box<ConnectionStage>>,
     },
     /// The answered request about connections.
     Connections(Box<ConnectionQuery>),

@@ -8,8 +8,8 @@ use std::net::SocketAddr;
 
 use quietwire_dpdk::{BURST_MAX, Burst};
 use quietwire_tables::connections::{
-    Connection, ConnectionFilter, ConnectionInfo, Counters, CtState, NewShare, Packet, Tracked,
-    Tracker,
+    Connection, ConnectionFilter, ConnectionInfo, Counters, CtState, NewShare, Packet, Timeouts,
+    Tracked, Tracker,
 };
 use quietwire_tables::drops::PortDrop;
 use quietwire_tables::filter::{Continued, Dropped, NameFlows, PortRules, Verdict, Verdicts};
@@ -136,6 +136,12 @@ impl ConnectionStage {
             copy: NatCopy::new(),
             new_share,
         }
+    }
+
+    /// Sets the timeouts and the maximum number of half-open connections. Connections stay.
+    pub(super) fn set_limits(&mut self, timeouts: Timeouts, half_open_max: u32) {
+        self.tracker.set_timeouts(timeouts);
+        self.tracker.limit_half_open(half_open_max);
     }
 
     /// Classifies the packets of a burst.

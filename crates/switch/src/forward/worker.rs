@@ -263,6 +263,18 @@ impl Worker {
                 self.enable_segmentation(&segmenter);
                 Reply::Done
             }
+            WorkerCommand::Track(connections) => Reply::Track {
+                _former: std::mem::replace(&mut self.connections, connections),
+            },
+            WorkerCommand::ConnectionLimits {
+                timeouts,
+                half_open_max,
+            } => {
+                if let Some(connections) = &mut self.connections {
+                    connections.set_limits(timeouts, half_open_max);
+                }
+                Reply::Done
+            }
             WorkerCommand::Connections(query) => self.answer_connections(query, now_s),
             WorkerCommand::Nat(nat) => self.set_nat(nat),
             WorkerCommand::Balance(balance) => Reply::Balance {
@@ -389,8 +401,9 @@ impl Worker {
     }
 
     fn answer_connections(&mut self, mut query: Box<ConnectionQuery>, now_s: u32) -> Reply {
-        if let Some(stage) = &mut self.connections {
-            stage.answer(&mut query, self.routing.nat.as_deref(), now_s);
+        match &mut self.connections {
+            Some(stage) => stage.answer(&mut query, self.routing.nat.as_deref(), now_s),
+            None => query.from = None,
         }
         Reply::Connections(query)
     }
@@ -582,6 +595,11 @@ impl Worker {
     /// Returns true if it has memory for inspected flows.
     pub(crate) const fn has_inspection(&self) -> bool {
         self.inspection.is_some()
+    }
+
+    /// Returns true if it has a table of connections.
+    pub(crate) const fn has_connections(&self) -> bool {
+        self.connections.is_some()
     }
 
     /// Returns true if it has memory for fragments.

@@ -4,7 +4,7 @@
 use quietwire_host::CpuList;
 use serde::{Deserialize, Serialize};
 
-/// Names of the configured objects, and the forwarding CPUs. Unlike the configuration, it has no rules, sets, routes or neighbours, of which
+/// Names of the configured objects, connection tracking, and the forwarding CPUs. Unlike the configuration, it has no rules, sets, routes or neighbours, of which
 /// there may be a million.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -23,6 +23,8 @@ pub struct ObjectsReport {
     pub load_balancers: Vec<String>,
     /// Steering rules.
     pub steering: Vec<String>,
+    /// Settings of connection tracking, as in the configuration. They may have keys that a reader of another version does not know.
+    pub connections: Option<serde_json::Value>,
     /// Forwarding CPUs.
     pub forwarding_cpus: CpuList,
 }

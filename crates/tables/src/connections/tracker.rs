@@ -259,6 +259,11 @@ impl Tracker {
         self.half_open_max = limit.max(1);
     }
 
+    /// Sets the timeouts. A connection expires by the former timeout of its state until its next packet.
+    pub fn set_timeouts(&mut self, timeouts: Timeouts) {
+        self.timeouts = timeouts;
+    }
+
     /// Returns the number of half-open connections, including expired ones that [`Tracker::expire`] has not yet removed.
     #[must_use]
     pub const fn half_open(&self) -> u32 {

@@ -12,7 +12,7 @@ use quietwire_packet::{MacAddress, VlanId};
 use quietwire_switch::config::bridging::{AddBridge, SetBridge, StaticSetting};
 use quietwire_switch::config::layer3::VrfSetting;
 use quietwire_switch::config::rules::{Element, SetName};
-use quietwire_switch::config::{AddPort, CONTROL_SOCKET_DEFAULT, Change};
+use quietwire_switch::config::{AddPort, CONTROL_SOCKET_DEFAULT, Change, Settings};
 use quietwire_switch::control::{Request, ask};
 use quietwire_switch::report::MoveReport;
 use serde_json::Value;
@@ -366,6 +366,12 @@ enum Set {
     Rule(Box<RuleArgs>),
     /// All filter rules at once.
     Rules(SetRulesArgs),
+    /// Connection tracking, as in the section `connections` of a file. Without the section, it ends.
+    Connections {
+        /// Configuration file (TOML). Its other sections have no effect.
+        #[arg(long, value_name = "FILE")]
+        config: PathBuf,
+    },
     /// Forwarding CPUs. The switch starts and stops threads, and moves receive queues without loss.
     Threads {
         /// New forwarding CPUs.
@@ -582,6 +588,10 @@ pub(super) fn set(args: SetArgs) -> Result<()> {
             let change = rules.change(&args.control.control_socket)?;
             return change_rules(change, confirm_s, &args.control);
         }
+        Set::Connections { config } => match Settings::read(&config)?.connections {
+            Some(setting) => Change::SetConnections(setting),
+            None => Change::DelConnections,
+        },
         Set::Threads { forwarding_cpus } => Change::SetThreads { forwarding_cpus },
         Set::Queue { port, queue, cpu } => {
             return move_queue(port, queue, cpu, &args.control);

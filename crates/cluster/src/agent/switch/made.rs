@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::orders::Names;
 use crate::agent::state_file;
 use crate::resources::{
-    DataPlaneSpec, Interface, LoadBalancer, Nat, Port, Route, SteeringRule, Vrf,
+    ConnectionTracking, DataPlaneSpec, Interface, LoadBalancer, Nat, Port, Route, SteeringRule, Vrf,
 };
 
 /// Objects that the agent has created in the switch.
@@ -31,6 +31,10 @@ pub(in crate::agent) struct OwnObjects {
     /// Identity of the switch that has the routes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) routes_of: Option<String>,
+    pub(super) connections: Option<ConnectionTracking>,
+    /// Identity of the switch whose connection tracking the agent has started or is about to start.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) connections_of: Option<String>,
     pub(super) rules: Option<String>,
     /// Identity of the switch that has the rules.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -52,6 +56,8 @@ pub(super) struct PendingObjects {
     nats: BTreeMap<String, Nat>,
     load_balancers: BTreeMap<String, LoadBalancer>,
     steering: Vec<SteeringRule>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    connections: Option<ConnectionTracking>,
     /// Also those that it is about to remove.
     pub(super) routes: BTreeMap<String, Route>,
 }
@@ -68,6 +74,9 @@ impl PendingObjects {
         let bridges = bridges.filter(|name| !made.bridges.contains(*name));
         let steering = spec.steering.iter();
         let steering = steering.filter(|rule| !made.has_steering_rule(&rule.name));
+        let is_tracked = made.connections.is_some() || present.connections.is_some();
+        let connections = spec.connections.as_ref();
+        let connections = connections.filter(|one| one.is_enabled() && !is_tracked);
         Self {
             bridges: bridges
                 .filter(|name| !present.bridges.contains(*name))
@@ -92,6 +101,7 @@ impl PendingObjects {
                 .filter(|rule| !present.steering.contains(&rule.name))
                 .cloned()
                 .collect(),
+            connections: connections.cloned(),
             routes,
         }
     }
@@ -164,6 +174,7 @@ impl OwnObjects {
             mut nats,
             mut load_balancers,
             mut steering,
+            connections,
             routes,
         } = std::mem::take(&mut self.coming);
         bridges.retain(|name| names.bridges.contains(name));
@@ -180,6 +191,9 @@ impl OwnObjects {
         self.nats.extend(nats);
         self.load_balancers.extend(load_balancers);
         self.steering.extend(steering);
+        if names.connections.is_some() && self.connections_of == names.start {
+            self.connections = self.connections.take().or(connections);
+        }
         routes
     }
 
@@ -195,6 +209,11 @@ impl OwnObjects {
             .retain(|name, _| names.load_balancers.contains(name));
         self.steering
             .retain(|rule| names.steering.contains(&rule.name));
+        // After another start, the switch has the connection tracking of its file.
+        if names.connections.is_none() || self.connections_of != names.start {
+            self.connections = None;
+        }
+        self.connections_of.clone_from(&names.start);
     }
 
     /// Ends a pass: no object is about to be made.
@@ -202,6 +221,9 @@ impl OwnObjects {
         self.coming = PendingObjects::default();
         if self.routes.is_empty() {
             self.routes_of = None;
+        }
+        if self.connections.is_none() {
+            self.connections_of = None;
         }
     }
 }

@@ -26,7 +26,7 @@ pub(in crate::agent) trait Orders {
     /// The message of the switch.
     fn change(&self, change: Change) -> Result<(), String>;
 
-    /// Returns the names of all objects, and the forwarding CPUs.
+    /// Returns the names of all objects, the connection tracking, and the forwarding CPUs.
     ///
     /// # Errors
     /// No switch runs, or it does not reply.
@@ -51,8 +51,8 @@ pub(in crate::agent) trait Orders {
     fn delete_route(&self, route: RouteSetting) -> Result<(), String>;
 }
 
-/// Names of the objects of a switch, and its forwarding CPUs.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// Names of the objects of a switch, its connection tracking, and its forwarding CPUs.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(in crate::agent) struct Names {
     pub(super) ports: BTreeSet<String>,
     pub(super) bridges: BTreeSet<String>,
@@ -61,6 +61,8 @@ pub(in crate::agent) struct Names {
     pub(super) nats: BTreeSet<String>,
     pub(super) load_balancers: BTreeSet<String>,
     pub(super) steering: BTreeSet<String>,
+    /// Section of connection tracking in the running configuration. None without it.
+    pub(super) connections: Option<serde_json::Value>,
     pub(super) forwarding_cpus: CpuList,
     /// Identity of the running switch, which another start does not have. None if it is unknown.
     pub(super) start: Option<String>,
@@ -112,6 +114,7 @@ impl Orders for Running {
             nats: names(objects.nats),
             load_balancers: names(objects.load_balancers),
             steering: names(objects.steering),
+            connections: objects.connections,
             forwarding_cpus: objects.forwarding_cpus,
             start,
         })

@@ -3,12 +3,13 @@
 
 use ipnet::IpNet;
 use quietwire_packet::VlanId;
+use quietwire_switch::config::connections::ConnectionsSetting;
 use quietwire_switch::config::layer3::InterfaceSetting;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::resources::Interface;
+use crate::resources::{ConnectionTracking, Interface};
 
 /// Returns the settings of an interface.
 ///
@@ -36,6 +37,23 @@ pub(super) fn interface(interface: &Interface) -> Result<InterfaceSetting, Strin
     })
 }
 
+/// Returns the settings of connection tracking.
+///
+/// # Errors
+/// A value is malformed.
+pub(super) fn connections(tracking: &ConnectionTracking) -> Result<ConnectionsSetting, String> {
+    // The file has no key for this: a section is enabled.
+    of(&ConnectionTracking {
+        enabled: None,
+        ..tracking.clone()
+    })
+}
+
+/// Returns true if a section of the running configuration has these settings.
+pub(super) fn is_same(section: &serde_json::Value, setting: &ConnectionsSetting) -> bool {
+    serde_json::to_value(setting).is_ok_and(|setting| setting == *section)
+}
+
 /// Returns the setting that a part of a resource describes. The keys of the part are those of the setting, in camel case.
 ///
 /// # Errors
@@ -60,9 +78,11 @@ fn as_in_file(value: Value) -> Value {
 }
 
 fn key_in_file(key: &str) -> String {
-    // The tables `[[load-balancer.backend]]`.
-    if key == "backends" {
-        return "backend".to_owned();
+    // The tables `[[load-balancer.backend]]` and `[[connections.zone]]`.
+    match key {
+        "backends" => return "backend".to_owned(),
+        "zones" => return "zone".to_owned(),
+        _ => {}
     }
     let mut name = String::with_capacity(key.len());
     for letter in key.chars() {

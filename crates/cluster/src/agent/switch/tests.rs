@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+mod connections;
+
 use std::cell::{Cell, RefCell};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixListener;
@@ -52,6 +54,8 @@ fn text_of(change: &Change) -> String {
         Change::SetRules { rules, .. } => {
             format!("rules {}", rules.as_ref().unwrap().len())
         }
+        Change::SetConnections(setting) => format!("connections {}", setting.max_entries),
+        Change::DelConnections => "-connections".to_owned(),
         Change::AddNat(nat) => format!("+nat {}", nat.name),
         Change::DelNat { name } => format!("-nat {name}"),
         Change::AddPublish { nat, publish } => format!("+publish {nat} {}", publish.port),
@@ -124,6 +128,11 @@ impl Orders for FakeSwitch {
                 names.forwarding_cpus = forwarding_cpus;
                 true
             }
+            Change::SetConnections(setting) => {
+                names.connections = Some(serde_json::to_value(setting).unwrap());
+                true
+            }
+            Change::DelConnections => names.connections.take().is_some(),
             _ => true,
         };
         Ok(())
@@ -375,6 +384,7 @@ fn an_agent_that_was_killed_at_any_moment_knows_what_it_has_made() {
         route("10.2.0.0/16", "192.0.2.9"),
     ];
     second.nats = vec![nat("wan", "a0")];
+    second.connections = Some(connections::tracking(100));
     second.steering = vec![steering("s3", "a"), steering("s1", "b")];
     // The file is written after the last change before the kill, or not.
     for (left, is_written) in (0..20).flat_map(|left| [(left, true), (left, false)]) {

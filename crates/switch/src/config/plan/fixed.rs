@@ -2,7 +2,7 @@
 //! Settings that are fixed at start-up.
 
 use super::Plan;
-use crate::config::connections::ReplicationSetting;
+use crate::config::connections::{self, ReplicationSetting};
 use crate::error::SwitchError;
 
 impl Plan {
@@ -30,7 +30,6 @@ impl Plan {
             ("later-ports", self.later_ports == next.later_ports),
             ("metrics", self.metrics == next.metrics),
             ("control-socket", self.control_socket == next.control_socket),
-            ("connections", self.connections == next.connections),
             ("replication", self.replication == next.replication),
             ("nat-log", self.nat_log == next.nat_log),
             (
@@ -39,10 +38,12 @@ impl Plan {
             ),
             ("nat-log-events", self.nat_log_events == next.nat_log_events),
         ];
-        match same.iter().find(|(_, same)| !same) {
+        let different = same.iter().find(|(_, same)| !same).map(|(key, _)| *key);
+        let tracking = (self.connections.as_ref(), next.connections.as_ref());
+        match different.or_else(|| connections::fixed_key(tracking)) {
             None => Ok(()),
-            Some((key, _)) => Err(SwitchError::Config {
-                location: (*key).to_owned(),
+            Some(key) => Err(SwitchError::Config {
+                location: key.to_owned(),
                 what: "this setting cannot change at run time (restart the switch)".to_owned(),
             }),
         }

@@ -22,6 +22,23 @@ fn limit(tracker: &mut Tracker, all: u32, of_source: u32) {
     tracker.limit_sources(of_source).unwrap();
 }
 
+#[test]
+fn timeouts_change_with_the_next_packet() {
+    let settings = Settings::of_size(8);
+    let mut tracker = Tracker::new(&settings).unwrap();
+    let [one, other] = [1, 2].map(|port| udp(end("10.0.0.1", port), end("192.0.2.1", 53)));
+    pass(&mut tracker, &one, 0);
+    pass(&mut tracker, &other, 0);
+    tracker.set_timeouts(settings.timeouts.with(State::UdpUnreplied, 100));
+    pass(&mut tracker, &one, 1);
+    // The default is 30 s.
+    tracker.expire(40, usize::MAX);
+    let ports: Vec<u16> = all(&tracker).iter().map(|it| it.source.port).collect();
+    assert_eq!(ports, [1]);
+    tracker.expire(110, usize::MAX);
+    assert!(tracker.is_empty());
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
