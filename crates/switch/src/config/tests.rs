@@ -732,6 +732,7 @@ fn settings_that_require_a_restart_are_those_of_the_guide() {
         ("connections.max-half-open-per-source", |plan| {
             of(plan).max_half_open_per_source = Some(1);
         }),
+        ("connections.new-share", |plan| of(plan).new_share = 10),
         ("connections.labels", |plan| of(plan).labels = true),
         ("connections.helpers", |plan| {
             of(plan).helpers = vec![quietwire_tables::connections::Helper::Ftp];
