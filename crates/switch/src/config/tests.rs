@@ -410,7 +410,7 @@ fn a_name_that_no_port_can_have_is_refused_with_its_line() {
     assert!(error.starts_with(place), "{error}");
     let settings = flags(&TWO, &[]);
     for name in ["c d", "", &"c".repeat(64)] {
-        let added = json!({"add-port": {"name": name, "uri": "null:"}});
+        let added = serde_json::json!({"add-port": {"name": name, "uri": "null:"}});
         let change: Change = serde_json::from_value(added).unwrap();
         let after = settings.clone().after(change).unwrap();
         let error = message(after.plan(&online()), Fault::BadInput);
@@ -702,7 +702,7 @@ fn settings_that_require_a_restart_are_those_of_the_guide() {
             refresh: None,
         }
     }
-    let changes: [Change; 25] = [
+    let changes: [Change; 26] = [
         ("service-cpus", |plan| plan.service_cpus = CpuList::new()),
         ("control-cpus", |plan| plan.control_cpus = CpuList::new()),
         ("rx-ring-size", |plan| plan.rx_ring_size *= 2),
