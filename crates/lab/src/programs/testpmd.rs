@@ -23,7 +23,7 @@ use prompt::{PROMPT, Prompt};
 const BINARY: &str = "dpdk-testpmd";
 /// Writes each line of its output at once (stdbuf(1), of coreutils). Without a terminal, the C library keeps up to 4 KiB back.
 const LINE_BUFFERED: [&str; 2] = ["stdbuf", "--output=L"];
-/// What its log lacks until it accepts commands.
+/// Reason why it accepts no commands yet.
 const NO_PROMPT: &str = "it has printed no prompt";
 /// Words in its log if a port did not start. It accepts commands nevertheless.
 const NO_PORTS: &str = "Start ports failed";
