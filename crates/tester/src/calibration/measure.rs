@@ -224,6 +224,7 @@ impl SizeCalibration {
     /// Stores the result of a trial at a share of the clean rate.
     fn add(&mut self, share: f64, result: TrialResult) {
         let latency = result.latency.without_histogram();
+        let error_without_stalls_ratio = error_without_stalls_ratio(&result);
         if self.pacing.is_empty() {
             self.latency_floor = result.latency;
         }
@@ -232,7 +233,7 @@ impl SizeCalibration {
             share,
             requested_pps: result.trial.offered_rate_pps,
             error_ratio: result.achieved_rate_pps / result.trial.offered_rate_pps - 1.0,
-            error_without_stalls_ratio: error_without_stalls_ratio(&result),
+            error_without_stalls_ratio,
             burst_time_ns: result.health.burst_time_ns,
             burst_gaps: result.health.burst_gaps,
             stalled_gaps: result.health.stalled_gaps,
