@@ -217,7 +217,7 @@ fn testpmd_reports_the_cycles_of_its_frames() {
     assert_eq!((increase.cycles, increase.frames), (50_000, 1000));
     let configuration = testpmd.configuration(&plan).unwrap();
     assert_eq!(configuration[1..], ["set record-core-cycles on", "start"]);
-    // It ends with its input, without a request.
+    // An end without a request is an error.
     testpmd.check().unwrap();
     testpmd.processes()[0].kill().unwrap();
     let error = testpmd.check().unwrap_err().to_string();
