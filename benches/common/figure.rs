@@ -27,6 +27,8 @@ pub(crate) enum Figure {
     CheckCycles,
     MakeAndCheckCycles,
     RateError,
+    /// Without the frames that stalls left unsent.
+    RateErrorRunning,
     /// Relative to the duration of a burst, like all gaps.
     GapP999,
     LongestGap,
@@ -95,6 +97,7 @@ impl Figure {
             Self::CheckCycles => "cycles to check a frame",
             Self::MakeAndCheckCycles => "cycles together",
             Self::RateError => "rate off by, %",
+            Self::RateErrorRunning => "without stalls, %",
             Self::GapP999 => "99.9 % of gaps, burst times",
             Self::LongestGap => "longest gap, burst times",
             Self::StalledGaps => "gaps with stalls",
@@ -141,7 +144,7 @@ impl Figure {
             Self::LoadedS | Self::ReportS => (1.0, 2),
             Self::StateS => (1.0, 3),
             Self::ThroughputBps => (1e9, 2),
-            Self::RateError => (0.01, 4),
+            Self::RateError | Self::RateErrorRunning => (0.01, 4),
             Self::GapP999 => (1.0, 3),
             Self::Trials | Self::SearchS | Self::CompileMs => (1.0, 1),
             Self::SwapMs => (1.0, 2),

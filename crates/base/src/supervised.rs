@@ -117,6 +117,8 @@ pub struct Command {
 pub enum Streams<'a> {
     /// Both outputs are appended to one file of at most [`LOG_MAX`] octets.
     Log(&'a Path),
+    /// As [`Streams::Log`], and the input is a pipe.
+    InputAndLog(&'a Path),
     /// The outputs are appended to a file each.
     Logs {
         /// The file of the standard output.
@@ -272,10 +274,16 @@ impl Command {
     pub fn start(&self, streams: Streams<'_>) -> io::Result<Supervised> {
         let mut readers: Vec<(PipeReader, usize, Option<Log>)> = Vec::new();
         let standard: [Stdio; 3] = match streams {
-            Streams::Log(path) => {
+            Streams::Log(path) | Streams::InputAndLog(path) => {
                 let (reader, writer) = io::pipe()?;
                 readers.push((reader, KEPT, Some(log(path, LOG_MAX)?)));
-                [Stdio::null(), writer.try_clone()?.into(), writer.into()]
+                let has_input = matches!(streams, Streams::InputAndLog(_));
+                let input = if has_input {
+                    Stdio::piped()
+                } else {
+                    Stdio::null()
+                };
+                [input, writer.try_clone()?.into(), writer.into()]
             }
             Streams::Logs {
                 stdout,

@@ -124,6 +124,44 @@ impl CycleCount {
         }
     }
 
+    /// Parses the output of testpmd's `show fwd stats all` (app/test-pmd/testpmd.c, `fwd_stats_display`) with cycles recorded. After the sums
+    /// of all ports, it has a line of cycles, except before the first frame. They are those of calls that received and sent frames, called
+    /// `total cycles` up to DPDK 22.11 and `busy cycles` since 23.03.
+    ///
+    /// # Errors
+    /// The output has no sums, or frames without cycles.
+    pub(crate) fn of_testpmd(printed: &str) -> Result<Self, String> {
+        let (_, sums) = printed
+            .rsplit_once("Accumulated forward statistics for all ports")
+            .ok_or("`show fwd stats all` has no sums of all ports")?;
+        let mut lines = sums.lines().map(str::trim);
+        if let Some(line) = lines.find(|line| line.starts_with("CPU cycles/packet=")) {
+            return Self::of_testpmd_line(line).ok_or_else(|| format!("it said '{line}'"));
+        }
+        let number = |name: &str| -> Option<u64> {
+            let (_, rest) = sums.split_once(name)?;
+            rest.split_whitespace().next()?.parse().ok()
+        };
+        match (number("RX-packets:"), number("TX-packets:")) {
+            (Some(0), Some(0)) => Ok(Self::default()),
+            _ => Err("`show fwd stats all` has no cycles".to_owned()),
+        }
+    }
+
+    /// Parses testpmd's line of cycles, such as `CPU cycles/packet=50.00 (busy cycles=5000 / total io packets=100) at 2300 MHz Clock`.
+    fn of_testpmd_line(line: &str) -> Option<Self> {
+        let (_, counts) = line.split_once(" (")?;
+        let (_, counts) = counts.split_once(" cycles=")?;
+        let (cycles, counts) = counts.split_once(" / ")?;
+        let (_, counts) = counts.split_once(" packets=")?;
+        let (frames, _) = counts.split_once(')')?;
+        Some(Self {
+            cycles: cycles.parse().ok()?,
+            frames: frames.parse().ok()?,
+            ..Self::default()
+        })
+    }
+
     /// Parses the output of VPP's `show runtime`: the nodes of its workers. An input node counts the cycles of its empty polls and of
     /// those with frames together, so they are separate, and the idle time of the threads is unknown. Nodes that received no frame are
     /// left out.
@@ -202,6 +240,47 @@ mod tests {
         assert_eq!(count, wanted);
         for wrong in ["", "packets received: many\n"] {
             assert!(CycleCount::of_ovs(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_cycles_of_testpmd_are_those_of_all_its_ports() {
+        let total = include_str!("../tests/corpus/testpmd-cycles/total-cycles");
+        let busy = include_str!("../tests/corpus/testpmd-cycles/busy-cycles");
+        let count = CycleCount::of_testpmd;
+        let wanted = |cycles, frames| CycleCount {
+            cycles,
+            frames,
+            ..CycleCount::default()
+        };
+        assert_eq!(count(total).unwrap(), wanted(61_250_000, 1_000_000));
+        assert_eq!(count(busy).unwrap(), wanted(120_750_000, 2_100_000));
+        // They include the cost to receive, and no thread is known by its own.
+        assert!(count(busy).unwrap().is_complete());
+        assert_eq!(count(busy).unwrap().idle_ratio(1e9), None);
+        // The last answer counts.
+        assert_eq!(count(&format!("{total}{busy}")), count(busy));
+        // No line of cycles before the first frame.
+        let none = include_str!("../tests/corpus/testpmd-cycles/no-frames");
+        assert_eq!(count(none).unwrap(), CycleCount::default());
+        let line = total
+            .lines()
+            .find(|line| line.contains("CPU cycles"))
+            .unwrap();
+        let reason = |printed: &str| count(printed).unwrap_err();
+        let unrecorded = total.replace(line, "");
+        assert_eq!(reason(&unrecorded), "`show fwd stats all` has no cycles");
+        for (old, new) in [
+            ("cycles=61", "cycles=x"),
+            (" / total", ""),
+            ("=1000000)", "="),
+        ] {
+            let wrong = total.replace(line, &line.replace(old, new));
+            assert!(reason(&wrong).starts_with("it said 'CPU cycles"), "{wrong}");
+        }
+        for wrong in ["", "Command not found\n", line] {
+            let expected = "`show fwd stats all` has no sums of all ports";
+            assert_eq!(reason(wrong), expected, "{wrong}");
         }
     }
 

@@ -105,3 +105,18 @@ fn fuzz_runtime(octets: &[u8]) -> bool {
 fn vpp_runtime() {
     check(CRATE, "lab-vpp-runtime", fuzz_runtime);
 }
+
+/// Parses any text as the output of testpmd's `show fwd stats all`.
+fn fuzz_testpmd_cycles(octets: &[u8]) -> bool {
+    let Ok(count) = CycleCount::of_testpmd(&String::from_utf8_lossy(octets)) else {
+        return false;
+    };
+    assert!(count.threads.is_empty() && count.is_complete());
+    planted("lab-testpmd-cycles", || count.cycles > 1_000_000_000_000);
+    true
+}
+
+#[test]
+fn testpmd_cycles() {
+    check(CRATE, "lab-testpmd-cycles", fuzz_testpmd_cycles);
+}

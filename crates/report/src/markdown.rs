@@ -111,8 +111,8 @@ fn of_size(summary: &Summary, size: &SizeSummary) -> String {
             "\n### Ranking: {title}\n\n{}",
             table(&header, rows)
         ));
-        if let Some(unknown) = ranking::unknown_accounts(comparable) {
-            text.push_str(&format!("\n{}\n", escaped(&unknown)));
+        for sentence in ranking::accounts(comparable) {
+            text.push_str(&format!("\n{}\n", escaped(&sentence)));
         }
     }
     for method in tables(size) {

@@ -43,8 +43,8 @@ pub fn text_table(summary: &Summary, width: Option<u16>) -> String {
             let title = ranking::title(comparable);
             text.push_str(&format!("\n\nRanking: {title}\n"));
             text.push_str(&of_ranking(comparable, width));
-            if let Some(unknown) = ranking::unknown_accounts(comparable) {
-                text.push_str(&format!("\n{unknown}"));
+            for sentence in ranking::accounts(comparable) {
+                text.push_str(&format!("\n{sentence}"));
             }
         }
         for method_tables in tables(size) {

@@ -30,6 +30,8 @@ pub(crate) struct LaneResult {
     series: LaneSeries,
     scheduled: u64,
     unsent: u64,
+    /// Unsent frames that were due in stalls.
+    stalled: u64,
     /// Frames sent late.
     late: u64,
     offered: u64,
@@ -56,6 +58,7 @@ impl LaneResult {
             unsent: offer.unsent(),
             scheduled: offer.schedule.map_or(0, |schedule| schedule.frames),
             offered: offer.frames(),
+            stalled: lane.pacer.as_ref().map_or(0, Pacer::stalled),
             late: lane.pacer.as_ref().map_or(0, Pacer::late),
             missed_at_most: lane.missed_at_most(),
             low_rate_missed: lane.low_rate_missed(),
@@ -190,6 +193,7 @@ pub(crate) fn assemble(
             .collect(),
         health: TesterHealth {
             unsent_frames: unsent,
+            stalled_unsent_frames: sum(|lane| lane.stalled),
             late_frames: sum(|lane| lane.late),
             rate_error_ratio: rate_error_ratio(trial, times, rate(offered)),
             pacing_miss_ratio: ratio(unsent, scheduled),

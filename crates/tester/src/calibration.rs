@@ -100,6 +100,10 @@ pub struct PacingCalibration {
     pub requested_pps: f64,
     /// Relative error of the rate; negative if the rate was missed.
     pub error_ratio: f64,
+    /// The same without the frames that were due while the tester stalled and were not sent later: frames sent, divided by the other
+    /// frames due, minus 1. None in files of versions before 0.2.0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error_without_stalls_ratio: Option<f64>,
     /// Time of a full burst at that rate on one port, nanoseconds.
     pub burst_time_ns: f64,
     /// Time from the start of a burst to the start of the next.

@@ -209,11 +209,13 @@ pub(crate) struct Sent {
 }
 
 impl Sent {
-    /// Records that the lane is served at `now`. A stall is longer than `stall`, ticks.
+    /// Records that the lane is served at `now`. Returns true if it was not served before for longer than `stall`, ticks.
     #[inline(always)]
-    fn serve(&mut self, now: u64, stall: u64) {
-        self.is_stalled |= self.served > 0 && now.saturating_sub(self.served) > stall;
+    fn serve(&mut self, now: u64, stall: u64) -> bool {
+        let is_stalled = self.served > 0 && now.saturating_sub(self.served) > stall;
+        self.is_stalled |= is_stalled;
         self.served = now;
+        is_stalled
     }
 
     /// Records a burst at `now`.
@@ -315,18 +317,23 @@ impl<'port> Lane<'port> {
         let Some(pacer) = &mut self.pacer else {
             return 0;
         };
-        if !self.tx_burst.is_empty() {
-            // Frames are left over only if a full queue makes the tester wait.
+        // Frames are left over only if a full queue makes the tester wait, which is no stall.
+        let has_waited = !self.tx_burst.is_empty();
+        if has_waited {
             self.tx.send(&mut self.tx_burst);
             if !self.tx_burst.is_empty() {
                 return 0;
             }
         }
         let now = cycles::now();
-        self.sent.serve(now, self.stall);
+        let is_stalled = self.sent.serve(now, self.stall) && !has_waited;
         let of_low_rate = now >= self.low_rate.next;
         let stamp = pacer.next_due().map_or(now, |due| due.min(now));
+        let unsent = pacer.unsent();
         let due = pacer.due(now, if of_low_rate { 1 } else { TX_BURST });
+        if is_stalled {
+            pacer.note_stall(unsent);
+        }
         if due.frames == 0 {
             if self.is_unsettled {
                 self.settle();
@@ -546,7 +553,7 @@ mod tests {
         let bursts = [1000, 1100, 1300, 1350];
         let served = (1000..=1150).step_by(50).chain((1300..=1400).step_by(50));
         for now in served {
-            sent.serve(now, 100);
+            assert_eq!(sent.serve(now, 100), now == 1300, "{now}");
             if bursts.contains(&now) {
                 sent.record_burst(now, scale);
             }

@@ -213,6 +213,8 @@ pub(crate) struct Pacer {
     offered: u64,
     /// Frames that the tester did not send in time. They stay unsent unless the pacer catches up on them.
     unsent: u64,
+    /// Of those, frames that were due in a stall. The pacer catches up on them before the others.
+    stalled: u64,
     /// When the pacer began to catch up, and the number of unsent frames sent since then.
     owed_since: u64,
     made_good: u64,
@@ -268,6 +270,7 @@ impl Pacer {
             part: Part::WHOLE,
             offered: 0,
             unsent: 0,
+            stalled: 0,
             owed_since: 0,
             made_good: 0,
             is_stamped_when_due: false,
@@ -454,7 +457,16 @@ impl Pacer {
             .min(space);
         self.made_good = self.made_good.saturating_add(frames);
         self.unsent = self.unsent.saturating_sub(frames);
+        self.stalled = self.stalled.saturating_sub(frames);
         frames
+    }
+
+    /// Counts the frames that the last call of [`Pacer::due`] left unsent as frames of a stall. `before` is [`Pacer::unsent`] before that
+    /// call.
+    #[cold]
+    pub(crate) fn note_stall(&mut self, before: u64) {
+        let left_out = self.unsent.saturating_sub(before);
+        self.stalled = self.stalled.saturating_add(left_out);
     }
 
     /// Returns true if every frame of the schedule was offered or counts as unsent.
@@ -497,6 +509,12 @@ impl Pacer {
     #[must_use]
     pub(crate) fn unsent(&self) -> u64 {
         self.unsent
+    }
+
+    /// Returns how many of the unsent frames were due in stalls ([`Pacer::note_stall`]).
+    #[must_use]
+    pub(crate) fn stalled(&self) -> u64 {
+        self.stalled.min(self.unsent)
     }
 }
 
@@ -595,6 +613,39 @@ mod tests {
         }
         assert_eq!((pacer.offered(), pacer.unsent()), (10_000_000, 0));
         assert!((1_001_900..=1_002_001).contains(&most), "{most}");
+    }
+
+    #[test]
+    fn unsent_frames_of_stalls_are_counted_apart_and_made_up_first() {
+        let microsecond = HZ / 1_000_000;
+        let mut pacer = Pacer::new(Pace::Rate(1e6), 0, HZ, HZ, 512);
+        pacer.due(0, 32);
+        // A slow tester is 1000 frames beyond the limit, then a stall of 5 ms follows.
+        let slow = 1512 * microsecond + microsecond / 2;
+        while pacer.due(slow, 32).frames > 0 {}
+        assert_eq!((pacer.unsent(), pacer.stalled()), (1000, 0));
+        let mut now = slow + 5000 * microsecond;
+        let before = pacer.unsent();
+        pacer.due(now, 32);
+        pacer.note_stall(before);
+        let stalled = 5000 - 512;
+        assert_eq!((pacer.unsent(), pacer.stalled()), (1000 + stalled, stalled));
+        while now < HZ {
+            now += 10 * microsecond;
+            pacer.due(now, 32);
+        }
+        while pacer.due(now, 32).frames > 0 {}
+        pacer.close();
+        // 0.2 % of the frames after the stall are made up, all of them those of the stall.
+        assert_eq!(pacer.unsent() - pacer.stalled(), 1000);
+        assert!(
+            pacer.stalled().abs_diff(stalled - 1987) <= 4,
+            "{}",
+            pacer.stalled()
+        );
+        // No stall has more of them than there are.
+        pacer.note_stall(0);
+        assert_eq!(pacer.stalled(), pacer.unsent());
     }
 
     #[test]

@@ -95,6 +95,10 @@ fn is_unpaced(rate_pps: &f64) -> bool {
 pub struct TesterHealth {
     /// Frames of the schedule that the tester never offered.
     pub unsent_frames: u64,
+    /// Those that were due while the tester did not serve the port for more than 100 us, because its CPU was taken or its loop took that
+    /// long. Frames sent later to catch up count as frames of such times first, so this is a lower bound.
+    #[serde(default)]
+    pub stalled_unsent_frames: u64,
     /// `unsent_frames` divided by the frames of the schedule.
     pub pacing_miss_ratio: f64,
     /// Frames sent late: more than 100 us or two bursts after they were due, or to catch up after a pause. Their latency starts at

@@ -54,6 +54,18 @@ fn a_helper_answers_and_ends_with_its_input() {
     let id = helper.process().unwrap();
     drop(helper);
     assert!(!id.is_alive());
+    // Its output may go to a log.
+    let directory = tempfile::tempdir().unwrap();
+    let log = directory.path().join("log");
+    let mut helper = Command::new("cat")
+        .start(Streams::InputAndLog(&log))
+        .unwrap();
+    let mut stdin = helper.take_stdin().unwrap();
+    writeln!(stdin, "hello").unwrap();
+    assert!(wait_until(DEADLINE, || helper.printed() == "hello\n"));
+    drop(stdin);
+    assert!(helper.wait(deadline()).unwrap().unwrap().success());
+    assert_eq!(fs::read_to_string(log).unwrap(), "hello\n");
 }
 
 #[test]

@@ -291,6 +291,13 @@ fn us(ns: Option<u64>) -> String {
     ns.map_or_else(|| "-".to_owned(), |ns| format!("{:.2}", ns as f64 / 1e3))
 }
 
+fn percent(ratio: Option<f64>) -> String {
+    ratio.map_or_else(
+        || "-".to_owned(),
+        |ratio| format!("{:+.4} %", ratio * 100.0),
+    )
+}
+
 fn rates(sizes: &[SizeCalibration]) -> TerminalTable {
     let mut table = table(&[
         "frames",
@@ -323,6 +330,7 @@ fn pacing(sizes: &[SizeCalibration]) -> TerminalTable {
         "pacing",
         "at Mpps",
         "rate off by",
+        "without stalls",
         "burst time us",
         "gap p50",
         "p99",
@@ -339,7 +347,8 @@ fn pacing(sizes: &[SizeCalibration]) -> TerminalTable {
             table.add_row([
                 of(size),
                 format!("{:.4}", pacing.requested_pps / 1e6),
-                format!("{:+.4} %", pacing.error_ratio * 100.0),
+                percent(Some(pacing.error_ratio)),
+                percent(pacing.error_without_stalls_ratio),
                 format!("{:.2}", pacing.burst_time_ns / 1e3),
                 us(gaps.p50_ns),
                 us(gaps.p99_ns),

@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::ChildStdin;
 use std::time::Duration;
 
 use quietwire_base::Deadline;
@@ -68,6 +69,16 @@ impl Process {
         self.child
             .kill()
             .map_err(|error| self.failed(format!("cannot be killed: {error}")))
+    }
+
+    /// Returns the pipe to its standard input, once; none if [`ElementContext::spawn`] started it.
+    pub(crate) fn take_input(&mut self) -> Option<ChildStdin> {
+        self.child.take_stdin()
+    }
+
+    /// Returns the last 64 KiB of its outputs.
+    pub(crate) fn printed(&self) -> String {
+        self.child.printed()
     }
 
     /// Sends SIGTERM and returns at once.
@@ -149,6 +160,28 @@ impl<'a> ElementContext<'a> {
         environment: &[(&str, String)],
         words: &[String],
     ) -> Result<Process, LabError> {
+        let log = plan.directory.join(log);
+        self.spawn_on(plan, Streams::Log(&log), environment, words)
+    }
+
+    /// As [`Self::spawn`], with a pipe to the standard input of the program.
+    pub(crate) fn spawn_with_input(
+        &mut self,
+        plan: &Plan,
+        log: &str,
+        words: &[String],
+    ) -> Result<Process, LabError> {
+        let log = plan.directory.join(log);
+        self.spawn_on(plan, Streams::InputAndLog(&log), &[], words)
+    }
+
+    fn spawn_on(
+        &mut self,
+        plan: &Plan,
+        streams: Streams<'_>,
+        environment: &[(&str, String)],
+        words: &[String],
+    ) -> Result<Process, LabError> {
         let mut inner = Vec::new();
         if plan.place == ElementPlace::Container {
             inner.extend(["unshare", "--ipc", "--uts"].map(str::to_owned));
@@ -171,8 +204,6 @@ impl<'a> ElementContext<'a> {
         inner.extend_from_slice(words);
         let place = NetNs::of(plan.namespace.as_deref())?;
         let command = place.command(&inner)?;
-        let log = plan.directory.join(log);
-        let streams = Streams::Log(&log);
         let child = spawn::spawn(self.journal, &command, self.set.as_ref(), streams)?;
         self.commands.push(command.join(" "));
         Ok(Process {

@@ -11,6 +11,7 @@ use quietwire_switch::config::rules::RuleFile;
 use super::*;
 use crate::counts::TIMEOUT;
 use crate::element::{Attachment, ElementContext, Plan, PortPlan};
+use crate::error::LabError;
 use crate::own_view::OwnView;
 use crate::topology::{ElementPlace, Encapsulation, Forwarding, RouterPlace};
 
@@ -165,6 +166,98 @@ fn vpp_is_started_connected_and_configured() {
     assert!(error.contains("unknown input"), "{error}");
     vpp.stop().unwrap();
     assert!(commands.iter().any(|command| command.contains("xconnect")));
+}
+
+/// A program that answers as testpmd does. At each reading, it has received and sent 1,000 frames more, of 50 cycles each.
+const TESTPMD: &str = r#"#!/bin/sh
+echo "$*" >"$(dirname "$0")/options"
+printf 'testpmd> '
+frames=0
+while read -r line; do
+    printf '%s\r\n' "$line"
+    case "$line" in
+    start) echo "io packet forwarding - ports=2 - cores=1 - streams=2" ;;
+    "set record-core-cycles on") recorded=yes ;;
+    "show fwd stats all")
+        printf '%s\n' "  +++ Accumulated forward statistics for all ports+++" \
+            "  RX-packets: $frames  RX-dropped: 0  RX-total: $frames" "  TX-packets: $frames  TX-dropped: 0  TX-total: $frames"
+        [ -z "$recorded" ] || [ $frames = 0 ] ||
+            echo "  CPU cycles/packet=50.00 (busy cycles=$((50 * frames)) / total io packets=$frames) at 2100 MHz Clock"
+        frames=$((frames + 1000)) ;;
+    esac
+    printf 'testpmd> '
+done
+"#;
+
+/// Starts a testpmd of this text with a plan in a directory.
+fn started_testpmd(directory: &Path, text: &str) -> (testpmd::Testpmd, Plan, Result<(), LabError>) {
+    let program = directory.join("testpmd");
+    script(&program, text);
+    let mut testpmd = testpmd::Testpmd::of("io", program.display().to_string());
+    let mut journal = Journal::open(&directory.join("journal")).unwrap();
+    let mut commands = Vec::new();
+    let mut context = ElementContext::new(&mut journal, &mut commands);
+    let plan = plan(directory);
+    let outcome = testpmd.start(&plan, &mut context);
+    (testpmd, plan, outcome)
+}
+
+#[test]
+fn testpmd_reports_the_cycles_of_its_frames() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut testpmd, plan, outcome) = started_testpmd(directory.path(), TESTPMD);
+    outcome.unwrap();
+    let options = std::fs::read_to_string(directory.path().join("options")).unwrap();
+    assert!(options.contains(" --interactive --nb-cores="), "{options}");
+    let read = || testpmd.cycles(&plan).unwrap().unwrap();
+    let (first, second, third) = (read(), read(), read());
+    assert_eq!((first.cycles, first.frames), (0, 0));
+    assert_eq!(third.since(&second), second.since(&first));
+    let increase = third.since(&second).unwrap();
+    assert_eq!((increase.cycles, increase.frames), (50_000, 1000));
+    let configuration = testpmd.configuration(&plan).unwrap();
+    assert_eq!(configuration[1..], ["set record-core-cycles on", "start"]);
+    // An end without a request is an error.
+    testpmd.check().unwrap();
+    testpmd.processes()[0].kill().unwrap();
+    let error = testpmd.check().unwrap_err().to_string();
+    assert!(error.contains("died, with signal: 9"), "{error}");
+    let reason = testpmd.cycles(&plan).unwrap_err();
+    assert!(reason.starts_with("its standard input: "), "{reason}");
+    testpmd.stop().unwrap();
+}
+
+#[test]
+fn a_testpmd_that_does_not_forward_or_count_is_reported() {
+    let start = |text: &str| {
+        let directory = tempfile::tempdir().unwrap();
+        let (mut testpmd, plan, outcome) = started_testpmd(directory.path(), text);
+        let cycles = testpmd.cycles(&plan);
+        testpmd.stop().unwrap();
+        (outcome.map_err(|error| error.to_string()), cycles)
+    };
+    let ended = TESTPMD.replace("printf 'testpmd> '\nframes=0", "echo no memory; exit 1");
+    let (outcome, cycles) = start(&ended);
+    let error = outcome.unwrap_err();
+    assert!(
+        error.contains("ended at once, with exit status: 1"),
+        "{error}"
+    );
+    assert!(error.contains("no memory"), "{error}");
+    assert_eq!(cycles.unwrap_err(), "it was not started");
+    let without_ports = TESTPMD.replace("frames=0", "frames=5").replace(
+        "printf 'testpmd> '\nframes",
+        "echo Start ports failed\nprintf 'testpmd> '\nframes",
+    );
+    let error = start(&without_ports).0.unwrap_err();
+    assert!(error.contains("could not start its ports"), "{error}");
+    // It forwards, and does not count cycles.
+    let silent = TESTPMD
+        .replace("recorded=yes", ":")
+        .replace("frames=0", "frames=5");
+    let (outcome, cycles) = start(&silent);
+    outcome.unwrap();
+    assert_eq!(cycles.unwrap_err(), "`show fwd stats all` has no cycles");
 }
 
 #[test]

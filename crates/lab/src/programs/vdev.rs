@@ -83,8 +83,25 @@ pub(super) fn start(
 ) -> Result<(), LabError> {
     claim_runtime_directory(plan, context)?;
     processes.push(context.spawn(plan, "log", &[], command)?);
+    wait_for_words(
+        plan,
+        context,
+        processes,
+        "begin to forward",
+        (words, not_yet),
+    )
+}
+
+/// Waits until the log of a program contains these words, which show that it does `what`; `not_yet` describes what is missing until then.
+pub(super) fn wait_for_words(
+    plan: &Plan,
+    context: &ElementContext<'_>,
+    processes: &mut [Process],
+    what: &str,
+    (words, not_yet): (&str, &str),
+) -> Result<(), LabError> {
     let log = plan.directory.join("log");
-    context.wait_until(plan, processes, "begin to forward", || {
+    context.wait_until(plan, processes, what, || {
         let printed = std::fs::read_to_string(&log).map_err(|error| error.to_string())?;
         match printed.contains(words) {
             true => Ok(()),

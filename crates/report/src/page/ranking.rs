@@ -29,7 +29,7 @@ pub(super) fn rankings(size: &SizeSummary) -> Markup {
                             }
                         }
                     }
-                    @if let Some(unknown) = unknown_accounts(ranking) { p.dim { (unknown) } }
+                    @for sentence in accounts(ranking) { p.dim { (sentence) } }
                 }
             }
         }
@@ -79,8 +79,35 @@ pub(crate) fn title(ranking: &Ranking) -> String {
     parts.join(", ")
 }
 
+/// Returns a sentence with the work that the devices' own accounts include, and one with the cases whose devices have none; each only if
+/// such cases exist.
+pub(crate) fn accounts(ranking: &Ranking) -> Vec<String> {
+    let sentences = [known_accounts(ranking), unknown_accounts(ranking)];
+    sentences.into_iter().flatten().collect()
+}
+
+/// Returns a sentence with the work that the devices' own accounts include, and the cases with the same; none if no device has one.
+fn known_accounts(ranking: &Ranking) -> Option<String> {
+    let mut accounts: Vec<(&str, Vec<&str>)> = Vec::new();
+    for case in &ranking.cases {
+        let Some(includes) = case.cycles_include.as_deref() else {
+            continue;
+        };
+        let name = case.name.as_str();
+        match accounts.iter_mut().find(|(other, _)| *other == includes) {
+            Some((_, names)) => names.push(name),
+            None => accounts.push((includes, vec![name])),
+        }
+    }
+    let accounts = accounts
+        .iter()
+        .map(|(includes, names)| format!("{}: {includes}", names.join(", ")));
+    let accounts: Vec<String> = accounts.collect();
+    (!accounts.is_empty()).then(|| format!("Own accounts: {}.", accounts.join("; ")))
+}
+
 /// Returns a sentence with the cases whose devices have no account of their own, and the reasons; none if all have one.
-pub(crate) fn unknown_accounts(ranking: &Ranking) -> Option<String> {
+fn unknown_accounts(ranking: &Ranking) -> Option<String> {
     let reasons = ranking.cases.iter().filter_map(|case| {
         let reason = case.cycles_unavailable.as_ref()?;
         Some(format!("{} ({reason})", case.name))

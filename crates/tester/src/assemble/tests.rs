@@ -67,6 +67,7 @@ fn lane(port: usize, source: usize, offered: [u64; 2]) -> LaneResult {
         series: LaneSeries::default(),
         scheduled: offered.iter().sum(),
         unsent: 0,
+        stalled: 0,
         offered: offered.iter().sum(),
         late: 0,
         missed_at_most: 0,
@@ -122,6 +123,7 @@ fn frames_are_lost_that_were_offered_and_did_not_count_at_the_other_port() {
     let mut lanes = lanes();
     (lanes[0].scheduled, lanes[0].unsent) = (20, 4);
     (lanes[1].scheduled, lanes[1].unsent) = (30, 1);
+    (lanes[0].stalled, lanes[1].stalled) = (2, 1);
     lanes[1].sent.last_tick = END + HZ / 2;
     let result = assembled(&lanes);
     assert_eq!((result.scheduled_frames, result.offered_frames), (50, 35));
@@ -136,6 +138,7 @@ fn frames_are_lost_that_were_offered_and_did_not_count_at_the_other_port() {
     assert_eq!(result.forwarding_rate_pps, 20.0);
     let health = &result.health;
     assert_eq!((health.unsent_frames, health.pacing_miss_ratio), (5, 0.1));
+    assert_eq!(health.stalled_unsent_frames, 3);
     assert_eq!((health.excess_frames, health.phantom_frames), (0, 0));
 }
 

@@ -250,6 +250,7 @@ mod tests {
             share,
             requested_pps: 1e6 * share,
             error_ratio: 0.0,
+            error_without_stalls_ratio: None,
             burst_time_ns: 1.0,
             burst_gaps: LatencySummary::default(),
             stalled_gaps: LatencySummary::default(),

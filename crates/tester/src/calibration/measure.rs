@@ -224,6 +224,7 @@ impl SizeCalibration {
     /// Stores the result of a trial at a share of the clean rate.
     fn add(&mut self, share: f64, result: TrialResult) {
         let latency = result.latency.without_histogram();
+        let error_without_stalls_ratio = error_without_stalls_ratio(&result);
         if self.pacing.is_empty() {
             self.latency_floor = result.latency;
         }
@@ -232,6 +233,7 @@ impl SizeCalibration {
             share,
             requested_pps: result.trial.offered_rate_pps,
             error_ratio: result.achieved_rate_pps / result.trial.offered_rate_pps - 1.0,
+            error_without_stalls_ratio,
             burst_time_ns: result.health.burst_time_ns,
             burst_gaps: result.health.burst_gaps,
             stalled_gaps: result.health.stalled_gaps,
@@ -239,6 +241,13 @@ impl SizeCalibration {
             host_stall_time_ns: result.health.host_stall_time_ns,
         });
     }
+}
+
+/// Returns the relative error of the rate without the frames that stalls left unsent; `None` if no other frame was due.
+fn error_without_stalls_ratio(result: &TrialResult) -> Option<f64> {
+    let due = result.trial.offered_rate_pps * result.elapsed_s;
+    let due = due - result.health.stalled_unsent_frames as f64;
+    (due > 0.0).then(|| result.offered_frames as f64 / due - 1.0)
 }
 
 /// Returns the reason why a trial is not clean.
@@ -335,17 +344,41 @@ mod tests {
             result.health.stalled_gaps = with_samples(2);
             result.health.host_stalls = 3;
             result.health.host_stall_time_ns = 45_000;
+            result.health.stalled_unsent_frames = offered / 100;
             size.add(share, result);
         }
         assert_eq!(size.latency_floor.samples, 100_010);
         assert_eq!(size.pacing.len(), SHARES.len());
         assert!((size.pacing[0].error_ratio - 1e-4).abs() < 1e-9);
+        assert_eq!(size.pacing[1].error_ratio, 0.0);
+        // 5,000 of 500,000 frames due.
+        let running = size.pacing[1].error_without_stalls_ratio.unwrap();
+        assert!((running - 1.0 / 99.0).abs() < 1e-9, "{running}");
         for pacing in &size.pacing {
             assert_eq!(pacing.requested_pps, 1e6 * pacing.share);
             assert_eq!(pacing.burst_gaps.samples, 7);
             assert_eq!(pacing.stalled_gaps.samples, 2);
             assert_eq!((pacing.host_stalls, pacing.host_stall_time_ns), (3, 45_000));
         }
+    }
+
+    #[test]
+    fn frames_that_only_stalls_left_unsent_are_no_error_of_the_pacing() {
+        let error = |offered: u64, stalled: u64| {
+            let trial = Trial::new(1e6, 1.0, FrameSizes::Fixed(64));
+            let latency = LatencySummary::default();
+            let mut result = TrialResult::of_counts(&trial, 1.0, offered, offered, latency);
+            result.health.stalled_unsent_frames = stalled;
+            error_without_stalls_ratio(&result)
+        };
+        assert_eq!(error(1_000_000, 0), Some(0.0));
+        assert_eq!(error(990_000, 10_000), Some(0.0));
+        // Of 2,000 frames that are missing, stalls explain a half.
+        let other = error(998_000, 1000).unwrap();
+        assert!((other + 1000.0 / 999_000.0).abs() < 1e-12, "{other}");
+        // Frames in excess are an error.
+        assert!((error(1_000_100, 0).unwrap() - 1e-4).abs() < 1e-12);
+        assert_eq!(error(0, 1_000_000), None);
     }
 
     #[test]
