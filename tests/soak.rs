@@ -53,7 +53,7 @@ const GROWTH_MAX_KIB: f64 = 1024.0;
 /// Lowest number of changes per hour in a run of [`GROWTH_ENDS`] or longer.
 const CHANGES_MIN: f64 = 10_000.0;
 /// Longest time that a short run goes on until it has killed a peer: on a slow machine, two ports with sockets exist late.
-const KILL_WAIT: Duration = Duration::from_secs(30);
+const KILL_WAIT: Duration = Duration::from_secs(60);
 
 /// Threads that stop at rest: changes, peers, routes.
 const THREADS: usize = 3;

@@ -421,7 +421,8 @@ fn wrong_input_is_named_and_leaves_nothing() {
         assert_eq!(bench.files(), Vec::<String>::new(), "{arguments:?}");
     }
     // After the first port is open and the memory is allocated.
-    let bench = Bench::new(&["a", "nowhere/b"], &["--cross-connect", "a,nowhere/b"]);
+    let elsewhere = "b=memif:/nowhere/b.sock?role=server";
+    let bench = Bench::new(&["a"], &["--cross-connect", "a,b", "--port", elsewhere]);
     let message = bench.refused(2, &[]);
     assert!(message.contains("create it"), "{message}");
     assert_eq!(bench.files(), Vec::<String>::new());

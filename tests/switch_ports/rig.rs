@@ -364,7 +364,7 @@ impl Drop for Switch {
     fn drop(&mut self) {
         if let Ok(Some(status)) = self.child.try_wait() {
             if !status.success() {
-                println!("the switch has ended: {status}");
+                println!("the switch has ended: {status}: {}", self.printed());
             }
             return;
         }
