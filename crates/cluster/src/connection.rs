@@ -140,7 +140,7 @@ mod tests {
             inferred_files(variable.map(OsStr::new), Some(home.to_owned()))
         };
         for variable in [None, Some(""), Some("::")] {
-            assert_eq!(files(variable), [config.clone()]);
+            assert_eq!(files(variable), std::slice::from_ref(&config));
         }
         assert_eq!(files(Some("/a::b")), [Path::new("/a"), Path::new("b")]);
         assert!(inferred_files(None, None).is_empty());
