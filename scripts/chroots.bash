@@ -114,9 +114,9 @@ isolated() {
 
 # Creates a chroot, unless one with the required packages exists. Arguments: NAME SUITE MINUTES FRESH PACKAGE...
 prepare() {
-    local name=$1 suite=$2 minutes=$3 fresh=$4 root=$chroots/$1
+    local name=$1 suite=$2 minutes=$3 is_fresh=$4 root=$chroots/$1
     shift 4
-    if ! $fresh && [[ $(cat "$root/packages" 2>/dev/null) == "$*" ]]; then
+    if ! $is_fresh && [[ $(cat "$root/packages" 2>/dev/null) == "$*" ]]; then
         return
     fi
     say "$suite: creating $root"
