@@ -52,6 +52,26 @@ pub(super) fn steps(target: &Target<'_>, plan: &Plan) -> (Vec<SetStep>, Option<S
     }
 }
 
+/// Returns the CPUs for unbound work queues. With version 2, they have no CPU of the data plane's partition: the kernel removes the CPUs of
+/// isolated partitions from the mask of work queues (Linux 6.7, workqueue_unbound_exclude_cpumask in kernel/workqueue.c), and shows it
+/// without them.
+pub(super) fn unbound_cpus(target: &Target<'_>, plan: &Plan) -> CpuList {
+    let top = Cpusets::find_in(target.files, &target.root);
+    let is_second = top.is_ok_and(|top| top.version == Version::V2);
+    let has_partition = is_second && !own_cpus(plan).is_empty() && !plan.isolated().is_empty();
+    let others = plan.housekeeping.difference(&data_plane(plan));
+    if has_partition && !others.is_empty() {
+        others
+    } else {
+        plan.housekeeping.clone()
+    }
+}
+
+/// Returns the CPUs of service and control threads.
+fn own_cpus(plan: &Plan) -> CpuList {
+    plan.cpus(Role::Service).union(&plan.cpus(Role::Control))
+}
+
 fn data_plane(plan: &Plan) -> CpuList {
     [Role::Forwarding, Role::Idle, Role::Control, Role::Service]
         .into_iter()
@@ -113,7 +133,7 @@ fn first_version(
 }
 
 fn second_version(target: &Target<'_>, plan: &Plan, top: &Cpusets) -> Vec<SetStep> {
-    let own = plan.cpus(Role::Service).union(&plan.cpus(Role::Control));
+    let own = own_cpus(plan);
     let set = |path: PathBuf, files: Vec<(&'static str, String)>| SetStep {
         path,
         top: top.clone(),

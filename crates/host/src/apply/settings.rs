@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Kernel settings of a plan: huge pages, virtual functions, interrupts, work queues, receive steering and frequencies.
 
+use super::cpusets::unbound_cpus;
 use super::setting::{Kind, Setting, names};
 use super::target::Target;
 use crate::CpuList;
@@ -83,12 +84,16 @@ fn functions(target: &Target<'_>, plan: &Plan) -> Vec<Setting> {
 }
 
 fn work_queues(target: &Target<'_>, plan: &Plan) -> Vec<Setting> {
-    let files = [
-        "sys/devices/virtual/workqueue/cpumask",
-        "sys/bus/workqueue/devices/writeback/cpumask",
-    ];
-    let of_file = |file: &&str| setting(target, file, mask(&plan.housekeeping));
-    files.iter().map(of_file).collect()
+    let unbound = unbound_cpus(target, plan);
+    [
+        ("sys/devices/virtual/workqueue/cpumask", &unbound),
+        (
+            "sys/bus/workqueue/devices/writeback/cpumask",
+            &plan.housekeeping,
+        ),
+    ]
+    .map(|(file, cpus)| setting(target, file, mask(cpus)))
+    .into()
 }
 
 /// Returns the settings that remove isolated CPUs from receive steering.

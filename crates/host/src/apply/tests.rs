@@ -290,6 +290,12 @@ fn cpu_sets_are_those_of_the_plan() {
     assert_eq!(of("host"), wanted("0", "1"));
     assert_eq!(of("data-plane"), wanted("1-2", "0"));
     assert_eq!(of("db"), wanted("3", "0"));
+    let work_queues = |rig: &Rig| {
+        let unbound = rig.holds("sys/devices/virtual/workqueue/cpumask");
+        let write_back = rig.holds("sys/bus/workqueue/devices/writeback/cpumask");
+        [unbound, write_back]
+    };
+    assert_eq!(work_queues(&rig), ["3", "3"]);
     let rig = Rig::new(SECOND_VERSION);
     apply(&rig.target(), &plan(), None).unwrap();
     let at = "sys/fs/cgroup/quietwire-data-plane";
@@ -298,6 +304,8 @@ fn cpu_sets_are_those_of_the_plan() {
         rig.holds(&format!("{at}/cpuset.cpus.partition")),
         "isolated"
     );
+    // The kernel removes the CPUs of the partition from the mask of unbound work queues.
+    assert_eq!(work_queues(&rig), ["1", "3"]);
     // The kernel refuses a partition whose CPUs another group has. systemd disables the controller unless a group needs it.
     assert_eq!(rig.holds("sys/fs/cgroup/system.slice/cpuset.cpus"), "0");
     assert_eq!(rig.holds("sys/fs/cgroup/machine.slice/cpuset.cpus"), "");
@@ -313,6 +321,7 @@ fn cpu_sets_are_those_of_the_plan() {
     assert_eq!(rig.holds(&format!("{at}/cpuset.cpus")), "0-2");
     assert_eq!(rig.holds(&format!("{at}/cpuset.cpus.partition")), "member");
     assert_eq!(rig.holds("sys/fs/cgroup/system.slice/cpuset.cpus"), "0-1");
+    assert_eq!(work_queues(&rig), ["3", "3"]);
 }
 
 /// Panic payload that stops applying at a given call, as a kill would.
