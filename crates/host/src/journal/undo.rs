@@ -163,6 +163,7 @@ impl UndoContext<'_> {
         match self.write_back(path, &now, former) {
             Ok(now)
                 if same(path, &now, former)
+                    || is_all_of_parent(self.files, path, former, &now)
                     || is_surplus_only(self.files, path, former, now.trim()) =>
             {
                 UndoOutcome::Restored
@@ -178,7 +179,14 @@ impl UndoContext<'_> {
 
     fn write_back(&self, path: &Path, now: &str, former: &str) -> io::Result<String> {
         if !path.ends_with(FUNCTIONS) {
-            self.files.write(path, former)?;
+            match self.files.write(path, former) {
+                // The kernel does not empty the list of a group with processes (validate_change in kernel/cgroup/cpuset.c).
+                Err(error) if error.kind() == io::ErrorKind::StorageFull => {
+                    let all = parents_cpus(self.files, path, former).ok_or(error)?;
+                    self.files.write(path, &all)?;
+                }
+                written => written?,
+            }
             return self.read(path);
         }
         // A device accepts a new number of virtual functions only if it has none.
@@ -362,6 +370,20 @@ fn undo_affinities(tasks: &[TaskAffinity]) -> UndoOutcome {
         }
     }
     came.outcome()
+}
+
+/// Returns the CPUs of the parent of a group of cgroup version 2 whose list, the file at `path`, was empty: an empty list means all of them.
+fn parents_cpus(files: &dyn Files, path: &Path, former: &str) -> Option<String> {
+    if !path.ends_with("cpuset.cpus") || !former.trim().is_empty() {
+        return None;
+    }
+    let parent = path.parent()?.parent()?;
+    files.read(&parent.join("cpuset.cpus.effective")).ok()
+}
+
+/// Returns whether a group whose list was empty has all CPUs of its parent.
+fn is_all_of_parent(files: &dyn Files, path: &Path, former: &str, now: &str) -> bool {
+    parents_cpus(files, path, former).is_some_and(|all| same(path, now, &all))
 }
 
 /// Returns whether a pool of huge pages has reached its smaller size except for pages in use: the kernel counts those as

@@ -649,3 +649,59 @@ fn a_directory_that_another_program_creates_meanwhile_is_left_to_it() {
     }
     assert!(raced > MACHINES.len(), "{raced}");
 }
+
+/// The kernel's files of groups with processes: their list of CPUs cannot be emptied.
+#[derive(Debug)]
+struct Populated<'a>(&'a Kernel);
+
+impl Files for Populated<'_> {
+    fn read(&self, path: &Path) -> io::Result<String> {
+        self.0.read(path)
+    }
+
+    fn write(&self, path: &Path, text: &str) -> io::Result<()> {
+        let is_list = path.ends_with("cpuset.cpus");
+        if is_list && text.trim().is_empty() && !self.0.read(path)?.trim().is_empty() {
+            return Err(Errno::ENOSPC.into());
+        }
+        self.0.write(path, text)
+    }
+
+    fn make_directory(&self, path: &Path) -> io::Result<()> {
+        self.0.make_directory(path)
+    }
+
+    fn remove_directory(&self, path: &Path) -> io::Result<()> {
+        self.0.remove_directory(path)
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<String>> {
+        self.0.list(path)
+    }
+
+    fn is_directory(&self, path: &Path) -> io::Result<bool> {
+        self.0.is_directory(path)
+    }
+}
+
+#[test]
+fn groups_with_processes_get_all_cpus_back_where_they_had_no_list() {
+    let machine = Machine::new(1);
+    let at = |file: &str| machine.root.path().join("sys/fs/cgroup").join(file);
+    fs::write(at("cpuset.cpus.effective"), "0-3\n").unwrap();
+    let files = Populated(&machine.kernel);
+    let target = Target {
+        files: &files,
+        ..machine.target()
+    };
+    let list = || fs::read_to_string(at("system.slice/cpuset.cpus")).unwrap();
+    for _ in 0..2 {
+        assert_eq!(apply(&target, &plan(), None).unwrap().failures(), 0);
+        assert_eq!(list().trim(), "0");
+        for (change, outcome) in roll_back(&target, false).unwrap() {
+            assert!(!outcome.is_left(), "{change}: {outcome}");
+        }
+        assert_eq!(list().trim(), "0-3");
+    }
+    assert!(status(&target).unwrap().changes.is_empty());
+}
