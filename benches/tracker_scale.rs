@@ -582,6 +582,21 @@ impl Turn<'_> {
         self.add(Figure::LoadedS, Some(loaded_s));
     }
 
+    /// Offers frames, some of established connections. Returns the rate, frames per second, and the share of established connections in it.
+    fn established(&mut self, device: &Device, offered: &Path) -> (f64, Option<f64>) {
+        let (packets, work) = (Packets::of(&device.switch), device.work());
+        let rate = device.rate(offered);
+        let cycles = device.work().since(work).cycles_a_frame();
+        let established = Packets::of(&device.switch).established_share_since(&packets);
+        self.add(Figure::ForwardedPps, Some(rate));
+        self.add(
+            Figure::EstablishedPps,
+            established.map(|share| share * rate),
+        );
+        self.add(Figure::CyclesAFrame, cycles);
+        (rate, established)
+    }
+
     /// Measures frames of established connections, alone or among those of a scan.
     fn scan(&mut self, is_scanned: bool) {
         // Those of the scan replace each other.
@@ -592,16 +607,7 @@ impl Turn<'_> {
             true => device.describe("scan.toml", &flows::to_all_ports(None)),
             false => open.clone(),
         };
-        let (packets, work) = (Packets::of(&device.switch), device.work());
-        let rate = device.rate(&offered);
-        let cycles = device.work().since(work).cycles_a_frame();
-        let established = Packets::of(&device.switch).established_share_since(&packets);
-        self.add(Figure::ForwardedPps, Some(rate));
-        self.add(
-            Figure::EstablishedPps,
-            established.map(|share| share * rate),
-        );
-        self.add(Figure::CyclesAFrame, cycles);
+        self.established(&device, &offered);
         // Connections that the switch has forgotten begin again.
         let created = device.created();
         device.send(&open, "one-way");
@@ -619,16 +625,7 @@ impl Turn<'_> {
             true => device.describe("scan.toml", &flows::to_all_ports(Some(2 * MANY))),
             false => open,
         };
-        let (packets, work) = (Packets::of(&device.switch), device.work());
-        let rate = device.rate(&offered);
-        let cycles = device.work().since(work).cycles_a_frame();
-        let established = Packets::of(&device.switch).established_share_since(&packets);
-        self.add(Figure::ForwardedPps, Some(rate));
-        self.add(
-            Figure::EstablishedPps,
-            established.map(|share| share * rate),
-        );
-        self.add(Figure::CyclesAFrame, cycles);
+        let (rate, established) = self.established(&device, &offered);
         let new = established.map(|share| (1.0 - share) * rate);
         self.add(Figure::NewPps, new);
     }

@@ -40,6 +40,14 @@ impl Files for Kernel {
     }
 
     fn write(&self, path: &Path, text: &str) -> io::Result<()> {
+        if path.ends_with("cpuset.cpus") && text.trim().is_empty() {
+            // The kernel does not empty the list of a group with processes.
+            let processes = self.0.read(&path.with_file_name("cgroup.procs"));
+            let has_processes = processes.is_ok_and(|processes| !processes.trim().is_empty());
+            if has_processes && !self.0.read(path)?.trim().is_empty() {
+                return Err(Errno::ENOSPC.into());
+            }
+        }
         if !path.ends_with("cgroup.subtree_control") {
             return self.0.write(path, text);
         }
@@ -650,50 +658,13 @@ fn a_directory_that_another_program_creates_meanwhile_is_left_to_it() {
     assert!(raced > MACHINES.len(), "{raced}");
 }
 
-/// The kernel's files of groups with processes: their list of CPUs cannot be emptied.
-#[derive(Debug)]
-struct Populated<'a>(&'a Kernel);
-
-impl Files for Populated<'_> {
-    fn read(&self, path: &Path) -> io::Result<String> {
-        self.0.read(path)
-    }
-
-    fn write(&self, path: &Path, text: &str) -> io::Result<()> {
-        let is_list = path.ends_with("cpuset.cpus");
-        if is_list && text.trim().is_empty() && !self.0.read(path)?.trim().is_empty() {
-            return Err(Errno::ENOSPC.into());
-        }
-        self.0.write(path, text)
-    }
-
-    fn make_directory(&self, path: &Path) -> io::Result<()> {
-        self.0.make_directory(path)
-    }
-
-    fn remove_directory(&self, path: &Path) -> io::Result<()> {
-        self.0.remove_directory(path)
-    }
-
-    fn list(&self, path: &Path) -> io::Result<Vec<String>> {
-        self.0.list(path)
-    }
-
-    fn is_directory(&self, path: &Path) -> io::Result<bool> {
-        self.0.is_directory(path)
-    }
-}
-
 #[test]
 fn groups_with_processes_get_all_cpus_back_where_they_had_no_list() {
     let machine = Machine::new(1);
     let at = |file: &str| machine.root.path().join("sys/fs/cgroup").join(file);
     fs::write(at("cpuset.cpus.effective"), "0-3\n").unwrap();
-    let files = Populated(&machine.kernel);
-    let target = Target {
-        files: &files,
-        ..machine.target()
-    };
+    fs::write(at("system.slice/cgroup.procs"), "1\n").unwrap();
+    let target = machine.target();
     let list = || fs::read_to_string(at("system.slice/cpuset.cpus")).unwrap();
     for _ in 0..2 {
         assert_eq!(apply(&target, &plan(), None).unwrap().failures(), 0);
