@@ -17,6 +17,8 @@ const MAP_LOOKUP_ELEM: libc::c_long = 1;
 const MAP_UPDATE_ELEM: libc::c_long = 2;
 const MAP_DELETE_ELEM: libc::c_long = 3;
 const PROG_LOAD: libc::c_long = 5;
+const PROG_GET_FD_BY_ID: libc::c_long = 13;
+const OBJ_GET_INFO_BY_FD: libc::c_long = 15;
 const LINK_CREATE: libc::c_long = 28;
 const LINK_UPDATE: libc::c_long = 29;
 // enum bpf_map_type, enum bpf_prog_type, enum bpf_attach_type.
@@ -104,6 +106,26 @@ struct LinkUpdate {
     program: u32,
     flags: u32,
     former: u32,
+}
+
+/// union bpf_attr, for the information of an object.
+#[repr(C)]
+struct Question {
+    file: u32,
+    length: u32,
+    information: u64,
+}
+
+/// The begin of struct bpf_prog_info. The kernel fills as much as is given.
+#[repr(C)]
+#[derive(Default)]
+struct Information {
+    kind: u32,
+    id: u32,
+    tag: [u8; 8],
+    lengths: [u32; 2],
+    instructions: [u64; 2],
+    load_time: u64,
 }
 
 /// Calls bpf(2).
@@ -286,15 +308,9 @@ pub(crate) fn set_socket(
     queue: u32,
     socket: BorrowedFd<'_>,
 ) -> io::Result<()> {
-    let value = number(socket);
-    let key = address(&raw const queue);
+    let (key, value) = (queue.to_ne_bytes(), number(socket).to_ne_bytes());
     // SAFETY: keys and values of this map have 4 octets.
-    unsafe { element(MAP_UPDATE_ELEM, map, key, address(&raw const value)) }
-}
-
-/// Returns space for the numbers of a counter, one for each CPU.
-fn numbers() -> io::Result<Vec<u64>> {
-    Ok(vec![0; possible_cpus()?])
+    unsafe { set_value(map, &key, &value) }
 }
 
 /// Returns the number of CPUs for which the kernel has values.
@@ -315,7 +331,7 @@ fn possible_cpus() -> io::Result<usize> {
 /// # Errors
 /// The kernel's error.
 pub(crate) fn clear_counter(map: BorrowedFd<'_>, counter: u32) -> io::Result<()> {
-    let numbers = numbers()?;
+    let numbers = vec![0_u64; possible_cpus()?];
     let key = address(&raw const counter);
     // SAFETY: a key of 4 octets, and a number for each possible CPU.
     unsafe { element(MAP_UPDATE_ELEM, map, key, address(numbers.as_ptr())) }
@@ -326,14 +342,9 @@ pub(crate) fn clear_counter(map: BorrowedFd<'_>, counter: u32) -> io::Result<()>
 /// # Errors
 /// The kernel's error.
 pub(crate) fn counter(map: BorrowedFd<'_>, counter: u32) -> io::Result<u64> {
-    let mut numbers = numbers()?;
-    let value = address(numbers.as_mut_ptr().cast_const());
-    let key = address(&raw const counter);
-    // SAFETY: a key of 4 octets, and a number for each possible CPU.
-    unsafe { element(MAP_LOOKUP_ELEM, map, key, value) }?;
-    Ok(numbers
-        .iter()
-        .fold(0, |sum: u64, one| sum.wrapping_add(*one)))
+    // SAFETY: keys of 4 octets, and a number for each possible CPU.
+    let [sum] = unsafe { sums(map, counter) }?;
+    Ok(sum)
 }
 
 /// Returns the sums of the numbers of a value over all CPUs.
@@ -485,6 +496,33 @@ pub(crate) fn update(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Resul
     };
     // SAFETY: no pointers.
     unsafe { bpf(LINK_UPDATE, &mut update) }.map(drop)
+}
+
+/// Opens a program by its number. Requires `CAP_SYS_ADMIN`.
+///
+/// # Errors
+/// The kernel's error.
+pub(crate) fn open_program(id: u32) -> io::Result<OwnedFd> {
+    // The number, and no flags.
+    let mut attributes = [id, 0, 0];
+    // SAFETY: no pointers.
+    unsafe { bpf(PROG_GET_FD_BY_ID, &mut attributes) }.map(owned)
+}
+
+/// Returns when a program was loaded, ns since boot.
+///
+/// # Errors
+/// The kernel's error.
+pub(crate) fn load_time(program: BorrowedFd<'_>) -> io::Result<u64> {
+    let mut information = Information::default();
+    let mut question = Question {
+        file: number(program),
+        length: u32::try_from(mem::size_of_val(&information)).map_err(io::Error::other)?,
+        information: address((&raw mut information).cast_const()),
+    };
+    // SAFETY: the kernel writes at most as much information as the question says.
+    unsafe { bpf(OBJ_GET_INFO_BY_FD, &mut question) }?;
+    Ok(information.load_time)
 }
 
 /// Runs a program on a frame of at least 14 octets. Returns its result.

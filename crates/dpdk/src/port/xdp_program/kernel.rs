@@ -3,14 +3,15 @@
 
 use std::fs;
 use std::io;
-use std::mem;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::MetadataExt;
 
 use nix::libc;
 use nix::net::if_::if_nametoindex;
 
 use quietwire_base::rtnetlink::{self, attribute, parse_link, push};
+
+use crate::ebpf::bpf;
 
 /// An interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,74 +143,14 @@ pub(super) struct Program {
     pub(super) load_time: u64,
 }
 
-// linux/bpf.h.
-const BPF_PROG_GET_FD_BY_ID: libc::c_long = 13;
-const BPF_OBJ_GET_INFO_BY_FD: libc::c_long = 15;
-
-/// The begin of struct bpf_prog_info. The kernel fills as much as is given.
-#[repr(C)]
-#[derive(Default)]
-struct Information {
-    kind: u32,
-    id: u32,
-    tag: [u8; 8],
-    lengths: [u32; 2],
-    instructions: [u64; 2],
-    load_time: u64,
-}
-
-/// union bpf_attr for the information of an object.
-#[repr(C)]
-struct Question {
-    file: u32,
-    length: u32,
-    information: u64,
-}
-
 impl Program {
     /// Opens a program by its number. Requires `CAP_SYS_ADMIN`.
     ///
     /// # Errors
     /// The kernel's error.
     pub(super) fn open(number: u32) -> io::Result<Self> {
-        // The number, and no flags.
-        let attributes = [number, 0, 0];
-        // SAFETY: the kernel reads as many octets as are given.
-        let file = unsafe {
-            libc::syscall(
-                libc::SYS_bpf,
-                BPF_PROG_GET_FD_BY_ID,
-                attributes.as_ptr(),
-                mem::size_of_val(&attributes),
-            )
-        };
-        let file = i32::try_from(file).map_err(io::Error::other)?;
-        if file < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: a new descriptor, which this value owns.
-        let file = unsafe { OwnedFd::from_raw_fd(file) };
-        let mut information = Information::default();
-        let question = Question {
-            file: file.as_raw_fd().cast_unsigned(),
-            length: u32::try_from(mem::size_of_val(&information)).map_err(io::Error::other)?,
-            information: (&raw mut information).expose_provenance() as u64,
-        };
-        // SAFETY: the kernel reads the question, and writes at most as much information as it says.
-        let code = unsafe {
-            libc::syscall(
-                libc::SYS_bpf,
-                BPF_OBJ_GET_INFO_BY_FD,
-                &raw const question,
-                mem::size_of_val(&question),
-            )
-        };
-        if code != 0 {
-            return Err(io::Error::last_os_error());
-        }
-        Ok(Self {
-            file,
-            load_time: information.load_time,
-        })
+        let file = bpf::open_program(number)?;
+        let load_time = bpf::load_time(file.as_fd())?;
+        Ok(Self { file, load_time })
     }
 }
