@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Ports whose frames the kernel may forward by itself: those of kind `veth`.
 
-use quietwire_packet::VlanId;
+use quietwire_packet::{ETHERNET_HEADER_LENGTH, VlanId};
 
 use super::{Backend, PortHandle, af_packet, veth};
 use crate::error::Error;
 use crate::kernel_forwarding::{KernelForwarding, KernelPort};
-
-/// Octets of the header of a frame.
-const ETHERNET_HEADER: usize = 14;
 
 impl PortHandle {
     /// Lets the kernel decide on the frames that a `veth` port receives. With a VLAN, these are its untagged frames. `number` is that of the
@@ -62,7 +59,7 @@ impl PortHandle {
     #[must_use]
     pub fn kernel_length_max(&self) -> Option<u32> {
         let (interface, _) = self.kernel_ends()?;
-        let length = interface.mtu()?.checked_add(ETHERNET_HEADER)?;
+        let length = interface.mtu()?.checked_add(ETHERNET_HEADER_LENGTH)?;
         u32::try_from(length).ok()
     }
 
