@@ -6,7 +6,7 @@ use std::fs::{self, File, OpenOptions, Permissions};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::process::ProcessId;
 use crate::storage::{Disk, Opening, Storage};
@@ -34,6 +34,14 @@ fn temporary(path: &Path) -> (OsString, &'static str) {
     start.push(path.file_name().unwrap_or_default());
     start.push(".");
     (start, ".new")
+}
+
+/// Returns the temporary file of `path` of this process.
+fn new_beside(path: &Path) -> PathBuf {
+    let (mut name, end) = temporary(path);
+    name.push(std::process::id().to_string());
+    name.push(end);
+    path.with_file_name(name)
 }
 
 /// Removes a file if it exists.
@@ -109,10 +117,7 @@ pub fn replace_in(
         Err(error) => return Err(error),
     };
     remove_left(storage, path)?;
-    let (mut name, end) = temporary(path);
-    name.push(std::process::id().to_string());
-    name.push(end);
-    let new = path.with_file_name(name);
+    let new = new_beside(path);
     let written = write_new(storage, &new, contents, mode, permissions)
         .and_then(|()| storage.rename(&new, path));
     if let Err(error) = written {
@@ -142,10 +147,7 @@ pub fn replace_private<T, E>(
         return write(&file);
     }
     remove_left(&Disk, path).map_err(&failed)?;
-    let (mut name, end) = temporary(path);
-    name.push(std::process::id().to_string());
-    name.push(end);
-    let new = path.with_file_name(name);
+    let new = new_beside(path);
     // A file of this name is of an earlier process with the same ID.
     remove_if_exists(&new).map_err(&failed)?;
     let mut options = OpenOptions::new();
