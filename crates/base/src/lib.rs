@@ -72,7 +72,7 @@ pub use lock_file::{ENDING_MAX, ENDING_PAUSE, LockError, LockFile, LockOwner};
 pub use process::{BootId, ProcessHandle, ProcessId};
 pub use program::{find_program, find_program_in, is_program, search_path};
 pub use rate::RateLimit;
-pub use regular_file::{open_regular, read_regular};
+pub use regular_file::{open_regular, open_regular_with, read_regular};
 pub use seccomp::{Seccomp, UnknownSeccomp};
 pub use text::{read_text, text_error};
 pub use unix_stream::{BoundedStream, connect_within};

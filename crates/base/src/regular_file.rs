@@ -13,9 +13,17 @@ use nix::libc;
 /// # Errors
 /// Error of the operating system; [`io::ErrorKind::Other`] for a FIFO, a device or a directory.
 pub fn open_regular(path: &Path) -> io::Result<File> {
+    open_regular_with(path, 0)
+}
+
+/// Opens a regular file like [`open_regular`], with further flags of open(2), such as `O_NOFOLLOW`.
+///
+/// # Errors
+/// As [`open_regular`].
+pub fn open_regular_with(path: &Path, flags: libc::c_int) -> io::Result<File> {
     // A FIFO would block until another process opens it for writing.
     let mut options = OpenOptions::new();
-    options.read(true).custom_flags(libc::O_NONBLOCK);
+    options.read(true).custom_flags(flags | libc::O_NONBLOCK);
     let file = options.open(path)?;
     match file.metadata()?.is_file() {
         true => Ok(file),

@@ -2,14 +2,14 @@
 //! Records of what ports have changed outside this process: small files that the next process reads if this one is killed.
 
 use std::ffi::OsString;
-use std::fs::{self, DirBuilder, OpenOptions};
+use std::fs::{self, DirBuilder};
 use std::io::{self, Read};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use nix::libc;
 use nix::unistd::geteuid;
-use quietwire_base::{ProcessId, durable};
+use quietwire_base::{ProcessId, durable, open_regular_with};
 
 /// Most octets of a record. That of flow rules is the longest: a former and a new list, and each rule once for IPv4 and once for IPv6.
 const OCTETS_MAX: usize = 256 << 10;
@@ -104,16 +104,8 @@ fn texts(directory: &Path) -> Vec<(OsString, String)> {
 
 /// Reads a record of one of these users.
 fn read(path: &Path, owners: &[u32]) -> io::Result<String> {
-    // A FIFO would block its reader until another process writes.
-    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-    let file = OpenOptions::new()
-        .read(true)
-        .custom_flags(flags)
-        .open(path)?;
+    let file = open_regular_with(path, libc::O_NOFOLLOW)?;
     let meta = file.metadata()?;
-    if !meta.is_file() {
-        return Err(io::Error::other("it is not a regular file"));
-    }
     if !owners.contains(&meta.uid()) || meta.mode() & WRITABLE_BY_OTHERS != 0 {
         return Err(io::Error::other(
             "another user than root and the owner of the directory can write to it",
