@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use quietwire_base::{Deadline, connect_within};
+use quietwire_base::{BoundedStream, Deadline, connect_within};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -114,10 +114,8 @@ impl Lines {
     ) -> Result<(), LineError> {
         let mut line = serde_json::to_vec(value).map_err(|error| LineError::Io(error.into()))?;
         line.push(b'\n');
-        self.stream
-            .set_write_timeout(Some(timeout.max(Duration::from_millis(1))))
-            .map_err(LineError::Io)?;
-        self.stream
+        let wait = timeout.max(Duration::from_millis(1));
+        BoundedStream::new(&self.stream, wait, Deadline::after(wait))
             .write_all(&line)
             .map_err(|error| match error.kind() {
                 ErrorKind::WouldBlock | ErrorKind::TimedOut => LineError::Silent(timeout),
