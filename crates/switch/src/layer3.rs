@@ -24,7 +24,7 @@ use crate::error::SwitchError;
 use crate::kernel::{Event, NeighbourMonitor, RouteMonitor, Tap};
 use crate::observe::Tracer;
 use quietwire_tables::arena::Epoch;
-use quietwire_tables::icmp::{ERRORS_PER_SECOND, InterfaceRateLimits};
+use quietwire_tables::icmp::{ERRORS_PER_SECOND, InterfaceRateLimits, RateLimit};
 use quietwire_tables::neighbour::{Action, InterfaceInfo, Limits, Neighbours, Origin};
 use quietwire_tables::route::Vrf;
 use quietwire_tables::route::rib::{Link, Rib, Sizes};
@@ -134,7 +134,7 @@ impl SharedLayer3 {
             vrfs: vec![Some(crate::config::layer3::VRF_MAIN.to_owned())],
             nat64: Vec::new(),
             externals: BTreeSet::new(),
-            errors: InterfaceRateLimits::new(ERRORS_PER_SECOND),
+            errors: InterfaceRateLimits::new(RateLimit::new(ERRORS_PER_SECOND)),
             exchange,
             actions: Vec::new(),
             missing: gateways::Missing::default(),

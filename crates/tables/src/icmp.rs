@@ -5,9 +5,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::time::Duration;
 
 use quietwire_packet::{
     Fragment, IPV6_HEADER_LENGTH, IpProtocol, Ipv4Header, Ipv6Header, checksum,
@@ -15,6 +13,8 @@ use quietwire_packet::{
 };
 
 use crate::neighbour::icmpv6_checksum;
+
+pub use crate::rate_limit::{InterfaceRateLimits, RateLimit};
 
 const ICMP: u8 = 1;
 const ICMPV6: u8 = 58;
@@ -273,83 +273,4 @@ fn error_v6(packet: &[u8], error: Error, source: Ipv6Addr) -> Option<Vec<u8>> {
 /// Returns true for informational messages (RFC 4443, section 2.1) except redirects (section 2.4 (e.2)).
 pub(crate) const fn is_query_v6(kind: Option<&u8>) -> bool {
     matches!(kind, Some(128..=136 | 138..))
-}
-
-/// A token, and a tenth of it, in millionths.
-const TOKEN: u64 = 1_000_000;
-const TENTH: u64 = TOKEN / 10;
-
-/// Rate limit of errors: a number per second, and a tenth of that in a burst (RFC 1812, section 4.3.2.8; RFC 4443, section 2.4 (f)).
-#[derive(Clone, Copy, Debug)]
-pub struct RateLimit {
-    per_second: u32,
-    /// Tokens, in millionths.
-    tokens: u64,
-    filled: Duration,
-    suppressed: u64,
-}
-
-impl RateLimit {
-    /// Creates a limit of this number per second.
-    #[must_use]
-    pub const fn new(per_second: u32) -> Self {
-        Self {
-            per_second,
-            tokens: (per_second as u64).saturating_mul(TENTH),
-            filled: Duration::ZERO,
-            suppressed: 0,
-        }
-    }
-
-    /// Returns true if another error may be sent now, and takes a token.
-    pub fn take(&mut self, now: Duration) -> bool {
-        // A tenth of a second's errors in a burst.
-        let most = u64::from(self.per_second).saturating_mul(TENTH).max(TOKEN);
-        let since = now.saturating_sub(self.filled).as_micros();
-        let since = u64::try_from(since).unwrap_or(u64::MAX);
-        // Fractions of a microsecond carry over to the next call.
-        self.filled = self.filled.saturating_add(Duration::from_micros(since));
-        let more = since.saturating_mul(u64::from(self.per_second));
-        self.tokens = self.tokens.saturating_add(more).min(most);
-        let left = self.tokens.checked_sub(TOKEN);
-        match left {
-            Some(left) => self.tokens = left,
-            None => self.suppressed = self.suppressed.saturating_add(1),
-        }
-        left.is_some()
-    }
-
-    /// Returns the number of suppressed errors.
-    #[must_use]
-    pub const fn suppressed(&self) -> u64 {
-        self.suppressed
-    }
-}
-
-/// Rate limits of the errors about the packets of each interface. The packets of one do not suppress errors about those of others, which
-/// path MTU discovery requires (RFC 8201).
-#[derive(Clone, Debug)]
-pub struct InterfaceRateLimits {
-    per_second: u32,
-    limits: BTreeMap<u16, RateLimit>,
-}
-
-impl InterfaceRateLimits {
-    /// Creates limits of this number per second and interface.
-    #[must_use]
-    pub const fn new(per_second: u32) -> Self {
-        Self {
-            per_second,
-            limits: BTreeMap::new(),
-        }
-    }
-
-    /// Returns true if another error about a packet of an interface may be sent now. Each number of an interface takes memory once.
-    pub fn take(&mut self, interface: u16, now: Duration) -> bool {
-        let per_second = self.per_second;
-        let limit = self.limits.entry(interface);
-        limit
-            .or_insert_with(|| RateLimit::new(per_second))
-            .take(now)
-    }
 }

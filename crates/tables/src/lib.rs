@@ -39,6 +39,7 @@ pub mod neighbour;
 pub mod nptv6;
 pub mod owner;
 pub mod port_mask;
+mod rate_limit;
 pub mod route;
 #[cfg(test)]
 mod scapy;

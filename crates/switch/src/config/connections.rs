@@ -359,27 +359,33 @@ pub(super) fn fixed_key(
         let is_replicated = either.any(|one| one.replication.is_some());
         return is_replicated.then_some("connections.replication");
     };
+    let ConnectionsSetting {
+        max_entries,
+        max_per_source,
+        max_half_open: _,
+        max_half_open_per_source,
+        new_share,
+        labels,
+        helpers,
+        timeouts: _,
+        zones,
+        replication,
+    } = former;
     first_set([
-        (
-            "connections.max-entries",
-            former.max_entries != next.max_entries,
-        ),
+        ("connections.max-entries", *max_entries != next.max_entries),
         (
             "connections.max-per-source",
-            former.max_per_source != next.max_per_source,
+            *max_per_source != next.max_per_source,
         ),
         (
             "connections.max-half-open-per-source",
-            former.max_half_open_per_source != next.max_half_open_per_source,
+            *max_half_open_per_source != next.max_half_open_per_source,
         ),
-        ("connections.new-share", former.new_share != next.new_share),
-        ("connections.labels", former.labels != next.labels),
-        ("connections.helpers", former.helpers != next.helpers),
-        ("connections.zone", former.zones != next.zones),
-        (
-            "connections.replication",
-            former.replication != next.replication,
-        ),
+        ("connections.new-share", *new_share != next.new_share),
+        ("connections.labels", *labels != next.labels),
+        ("connections.helpers", *helpers != next.helpers),
+        ("connections.zone", *zones != next.zones),
+        ("connections.replication", *replication != next.replication),
     ])
 }
 

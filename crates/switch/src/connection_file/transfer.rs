@@ -110,8 +110,8 @@ fn connections_of(
     Ok(records.map(SavedConnection::from_octets).collect())
 }
 
-/// Restores the connections of a regular file in the switch on a control socket. The whole file is checked first. Time that has passed since it was
-/// written counts for timeouts.
+/// Restores the connections of a regular file in the switch on a control socket. The whole file is checked first. Time that has passed
+/// since it was written counts for timeouts.
 ///
 /// # Errors
 /// [`SwitchError::Config`] if the file cannot be read or is not one of [`save`]; those of [`ask`].

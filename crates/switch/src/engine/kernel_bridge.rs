@@ -215,6 +215,15 @@ impl KernelBridge {
         Ok(())
     }
 
+    /// Returns the state, and the reason for another one than active.
+    pub(super) fn state_text(&self) -> String {
+        let name = self.state.name();
+        match &self.reason {
+            Some(reason) => format!("{name}: {reason}"),
+            None => name.to_owned(),
+        }
+    }
+
     pub(super) fn report(&self) -> KernelForwardingReport {
         let names = self.members.values().map(|member| member.name.clone());
         KernelForwardingReport {

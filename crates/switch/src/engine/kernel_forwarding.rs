@@ -335,8 +335,7 @@ impl Engine {
             State::Active => kernel.members.contains_key(&number),
             State::Paused | State::Unavailable => self.is_veth(number),
         };
-        let report = takes_part.then(|| kernel.report());
-        report.map(|report| report.to_string())
+        takes_part.then(|| kernel.state_text())
     }
 
     /// Returns the report about a bridge with kernel forwarding.

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Kernel forwarding of a bridge.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 
 /// State of kernel forwarding.
@@ -42,14 +40,4 @@ pub struct KernelForwardingReport {
     pub ports: Vec<String>,
     /// Addresses of stations that the kernel has.
     pub addresses: u32,
-}
-
-impl fmt::Display for KernelForwardingReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.state.name())?;
-        match &self.reason {
-            Some(reason) => write!(f, ": {reason}"),
-            None => Ok(()),
-        }
-    }
 }

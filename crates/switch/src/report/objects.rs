@@ -4,8 +4,8 @@
 use quietwire_host::CpuList;
 use serde::{Deserialize, Serialize};
 
-/// Names of the configured objects, connection tracking, and the forwarding CPUs. Unlike the configuration, it has no rules, sets, routes or neighbours, of which
-/// there may be a million.
+/// Names of the configured objects, connection tracking, and the forwarding CPUs. Unlike the configuration, it has no rules, sets, routes or
+/// neighbours, of which there may be a million.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ObjectsReport {

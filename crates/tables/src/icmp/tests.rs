@@ -3,6 +3,8 @@
 mod oracle;
 mod rules;
 
+use std::time::Duration;
+
 use etherparse::{IpNumber, Ipv4Header, Ipv4Slice, Ipv6Slice, PacketBuilder};
 use proptest::prelude::*;
 
@@ -221,7 +223,7 @@ fn errors_are_limited() {
 
 #[test]
 fn packets_of_an_interface_suppress_no_errors_of_others() {
-    let mut limits = InterfaceRateLimits::new(100);
+    let mut limits = InterfaceRateLimits::new(RateLimit::new(100));
     let now = Duration::from_secs(5);
     let at_once = (0..1000).filter(|_| limits.take(3, now)).count();
     assert_eq!(at_once, 10);

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::limits::{EvictionRank, Rate};
+use super::limits::EvictionRank;
 use super::table::{Entry, Key, Neighbours};
 use super::{Action, State};
 
@@ -76,9 +76,7 @@ impl<P> Neighbours<P> {
 
     /// Returns true if the rate limit of an interface allows a request for an unknown neighbour.
     pub(super) fn may_ask(&mut self, now: Duration, interface: u16) -> bool {
-        let per_second = self.limits.asks_per_second;
-        let rate = self.rates.entry(interface);
-        let may = rate.or_insert_with(|| Rate::new(per_second)).take(now);
+        let may = self.rates.take(interface, now);
         self.counts.not_asked = self.counts.not_asked.saturating_add(u64::from(!may));
         may
     }

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Limits of the neighbour table: number of entries, eviction order, and requests per second.
 
-use std::time::Duration;
-
 /// Bounds of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -47,41 +45,6 @@ impl EvictionRank {
             Self::Unconfirmed | Self::Solicited => other <= self,
             Self::Confirmed | Self::Set => other < self,
         }
-    }
-}
-
-/// Rate limit: a number per second, and the same number in a burst.
-#[derive(Debug)]
-pub(super) struct Rate {
-    per_second: u64,
-    /// Tokens, in millionths.
-    tokens: u64,
-    filled: Duration,
-}
-
-impl Rate {
-    pub(super) fn new(per_second: u32) -> Self {
-        let per_second = u64::from(per_second);
-        Self {
-            per_second,
-            tokens: per_second.saturating_mul(1_000_000),
-            filled: Duration::ZERO,
-        }
-    }
-
-    pub(super) fn take(&mut self, now: Duration) -> bool {
-        let since = now.saturating_sub(self.filled).as_micros();
-        let since = u64::try_from(since).unwrap_or(u64::MAX);
-        // Fractions of a microsecond carry over to the next call.
-        self.filled = self.filled.saturating_add(Duration::from_micros(since));
-        let more = since.saturating_mul(self.per_second);
-        let most = self.per_second.saturating_mul(1_000_000);
-        self.tokens = self.tokens.saturating_add(more).min(most);
-        let may = self.tokens >= 1_000_000;
-        if may {
-            self.tokens = self.tokens.saturating_sub(1_000_000);
-        }
-        may
     }
 }
 

@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use quietwire_packet::MacAddress;
 
-use super::limits::{EvictionRank, Limits, Rate};
+use super::limits::{EvictionRank, Limits};
 use super::{Action, Counts, InterfaceInfo, NeighbourInfo, Origin, State, arp, nd};
+use crate::rate_limit::{InterfaceRateLimits, RateLimit};
 
 /// Constants of RFC 4861, section 10: RETRANS_TIMER, MAX_MULTICAST_SOLICIT, MAX_UNICAST_SOLICIT, DELAY_FIRST_PROBE_TIME, REACHABLE_TIME.
 const RETRANSMIT: Duration = Duration::from_secs(1);
@@ -62,7 +63,7 @@ pub struct Neighbours<P> {
     /// Number of waiting packets.
     pub(super) held: usize,
     /// Limits of requests by interface, so that a scan of one link does not stop resolution on the others.
-    pub(super) rates: BTreeMap<u16, Rate>,
+    pub(super) rates: InterfaceRateLimits,
     random: u64,
     pub(super) counts: Counts,
 }
@@ -71,13 +72,14 @@ impl<P> Neighbours<P> {
     /// Creates an empty table. `seed` randomises the reachable times (RFC 4861, section 6.3.2).
     #[must_use]
     pub fn new(limits: Limits, seed: u64) -> Self {
+        let rate = RateLimit::with_full_burst(limits.asks_per_second);
         Self {
             limits,
             entries: BTreeMap::new(),
             timers: BTreeSet::new(),
             ranks: BTreeSet::new(),
             held: 0,
-            rates: BTreeMap::new(),
+            rates: InterfaceRateLimits::new(rate),
             random: seed | 1,
             counts: Counts::default(),
         }
