@@ -22,6 +22,7 @@ pub mod beside;
 mod chart;
 pub mod cni;
 mod connection;
+mod controller_status;
 pub mod devices;
 mod follow;
 mod hash;

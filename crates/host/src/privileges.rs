@@ -93,8 +93,8 @@ impl Capabilities {
     pub const IPC_LOCK: Self = Self(CapabilitySet::IPC_LOCK);
 
     /// libxdp looks for the XDP program of an interface among all programs (bpf(2), `BPF_PROG_GET_FD_BY_ID`); programs of kernel forwarding
-    /// (`BPF_PROG_LOAD`); taps and ends of veth pairs in other network namespaces, also those of the pairs of AF_XDP (setns(2)); physical addresses of memory for cards without IOMMU
-    /// (`/proc/self/pagemap`).
+    /// (`BPF_PROG_LOAD`); taps and ends of veth pairs in other network namespaces, also those of the pairs of AF_XDP (setns(2)); physical
+    /// addresses of memory for cards without IOMMU (`/proc/self/pagemap`).
     pub const SYS_ADMIN: Self = Self(CapabilitySet::SYS_ADMIN);
 
     /// Capabilities that ports of all kinds require, also if they are opened later.

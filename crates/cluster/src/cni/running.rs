@@ -11,8 +11,8 @@ use quietwire_switch::config::{AddPort, Change};
 use quietwire_switch::control::{Request, Subject, ask_up_to};
 use quietwire_switch::report::ObjectsReport;
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
-use serde::de::IgnoredAny;
+use serde::de::{DeserializeOwned, IgnoredAny};
+use serde_json::Value;
 
 use super::reply::{CniError, ErrorCode};
 
@@ -102,7 +102,7 @@ struct Configured {
     nat: Vec<Named>,
     load_balancer: Vec<Named>,
     steer: Vec<Named>,
-    connections: Option<toml::Value>,
+    connections: Option<Value>,
     forwarding_cpus: CpuList,
 }
 
@@ -117,9 +117,7 @@ impl From<Configured> for ObjectsReport {
             nats: names(configured.nat),
             load_balancers: names(configured.load_balancer),
             steering: names(configured.steer),
-            connections: configured
-                .connections
-                .and_then(|one| serde_json::to_value(one).ok()),
+            connections: configured.connections,
             forwarding_cpus: configured.forwarding_cpus,
         }
     }

@@ -332,10 +332,14 @@ impl Call<'_> {
         host_device::take(namespace, &found, &self.environment.interface, &name)
     }
 
+    /// Returns the interface of an attachment as its record has it.
+    fn moved(&self, name: &str) -> Option<Moved> {
+        Record::read(&port::record(self.config, name))?.moved
+    }
+
     /// Moves the interface of the attachment back to the node.
     fn give_back(&self, name: &str) -> Result<(), CniError> {
-        let record = Record::read(&port::record(self.config, name));
-        let moved = record.and_then(|record| record.moved);
+        let moved = self.moved(name);
         let moved = moved.as_ref();
         let namespace = self.environment.netns.as_deref();
         host_device::give_back(namespace, DeviceAttachment { name, moved })
@@ -598,8 +602,7 @@ impl Call<'_> {
         }
         // Interfaces of living containers are not on the node.
         let node = Path::new(host_device::OWN);
-        let record = Record::read(&port::record(self.config, name));
-        let moved = record.and_then(|record| record.moved);
+        let moved = self.moved(name);
         let moved = moved.as_ref();
         match host_device::restore_in(node, DeviceAttachment { name, moved })? {
             true => self.remove_files(name),

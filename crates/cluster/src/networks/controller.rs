@@ -9,20 +9,19 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, Preconditions};
-use kube::{Client, Resource as _, ResourceExt as _};
+use kube::{Client, ResourceExt as _};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::definition::{Key, MANAGED_BY, definitions, is_current, is_made_here, resource};
 use super::status;
 use crate::connection::{AgentError, connect, ended};
+use crate::controller_status::{MANAGER, write_status};
 use crate::follow::{bounded, follow};
 use crate::problem::Problem;
-use crate::resources::{DataPlane, Network, NetworkStatus};
+use crate::resources::{DataPlane, Network};
 use crate::summary;
 
-/// Owner of the fields that the controller writes.
-const MANAGER: &str = "quietwire-controller";
 /// Shortest pause between passes: changes in quick succession are handled together.
 const PAUSE: Duration = Duration::from_secs(1);
 /// Pause after a pass that failed.
@@ -161,35 +160,17 @@ impl Controller {
             let Some(status) = status::changed(network, planes) else {
                 continue;
             };
-            if let Err(cause) = self.write_status(network, &status).await {
+            let namespace = network.namespace().unwrap_or_default();
+            let all: Api<Network> = Api::namespaced(self.client.clone(), &namespace);
+            if let Err(cause) = write_status(&all, network, &json!(status)).await {
                 failed.get_or_insert(PassError::One {
-                    namespace: network.namespace().unwrap_or_default(),
+                    namespace,
                     name: network.name_any(),
                     cause: Box::new(cause),
                 });
             }
         }
         failed.map_or(Ok(()), Err)
-    }
-
-    /// Writes the state of a network. With its UID, the API server refuses that of a network that was made again under the same name.
-    async fn write_status(&self, network: &Network, status: &NetworkStatus) -> kube::Result<()> {
-        let name = network.name_any();
-        let patch = json!({
-            "apiVersion": Network::api_version(&()),
-            "kind": Network::kind(&()),
-            "metadata": { "name": name, "uid": network.metadata.uid },
-            "status": status,
-        });
-        let parameters = PatchParams::apply(MANAGER).force();
-        let namespace = network.namespace().unwrap_or_default();
-        let all: Api<Network> = Api::namespaced(self.client.clone(), &namespace);
-        let patch = Patch::Apply(patch);
-        match bounded(all.patch_status(&name, &parameters, &patch)).await {
-            // It was deleted meanwhile.
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-            done => done.map(drop),
-        }
     }
 
     /// Makes, changes or removes one definition as its network is now. While a watch is interrupted, the list of networks is old: another

@@ -1,23 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 //! State of a network: whether the VRF of its pods exists.
 
-use crate::resources::{DataPlane, DataPlaneSpec, Interface, Network, NetworkStatus};
+use quietwire_switch::config::layer3::VRF_MAIN;
 
-/// VRF of interfaces without one.
-const MAIN: &str = "main";
+use crate::resources::{DataPlane, DataPlaneSpec, Interface, Network, NetworkStatus};
 
 /// Returns the problem of the pods of a network, as far as data planes show one.
 fn problem(network: &Network, planes: &[DataPlane]) -> Option<String> {
     let spec = &network.spec;
     let (vrf, bridge) = (spec.vrf.as_deref()?, spec.bridge.as_deref()?);
     let has_vrf = |plane: &DataPlaneSpec| plane.vrfs.iter().any(|one| one.name == vrf);
-    if vrf != MAIN && !planes.iter().any(|plane| has_vrf(&plane.spec)) {
+    if vrf != VRF_MAIN && !planes.iter().any(|plane| has_vrf(&plane.spec)) {
         return Some(format!(
             "VRF '{vrf}' is in no DataPlane (add it to vrfs of a DataPlane)"
         ));
     }
     let is_on = |one: &Interface| {
-        one.vrf.as_deref().unwrap_or(MAIN) == vrf
+        one.vrf.as_deref().unwrap_or(VRF_MAIN) == vrf
             && one.bridge.as_deref() == Some(bridge)
             && one.vlan == spec.vlan
     };

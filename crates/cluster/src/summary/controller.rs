@@ -5,18 +5,17 @@
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Node;
-use kube::api::{Api, ListParams, ObjectMeta, Patch, PatchParams};
+use kube::api::{Api, ListParams};
 use kube::{Client, ResourceExt as _};
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::watch;
 
 use super::compute::{Nodes, of_data_plane, of_partition};
-use crate::follow::{Followed, bounded, follow};
+use crate::controller_status::write_status;
+use crate::follow::{bounded, follow};
 use crate::problem::Problem;
 use crate::resources::{DataPlane, NodePartition, NodeReport};
 
-/// Owner of the fields that the controller writes.
-const MANAGER: &str = "quietwire-controller";
 /// Shortest pause between passes: the reports of many nodes are summarised together.
 const PAUSE: Duration = Duration::from_secs(1);
 /// Pause after a pass that failed.
@@ -100,16 +99,16 @@ impl Summaries {
         for partition in partitions {
             let status = of_partition(partition, nodes, reports);
             if partition.status.as_ref() != Some(&status) {
-                let (metadata, status) = (&partition.metadata, json!(status));
-                let written = self.write::<NodePartition>(metadata, &status).await;
+                let all = Api::all(self.client.clone());
+                let written = write_status(&all, partition, &json!(status)).await;
                 done = done.and(written);
             }
         }
         for plane in planes {
             let status = of_data_plane(plane, nodes, reports);
             if plane.status.as_ref() != Some(&status) {
-                let (metadata, status) = (&plane.metadata, json!(status));
-                let written = self.write::<DataPlane>(metadata, &status).await;
+                let all = Api::all(self.client.clone());
+                let written = write_status(&all, plane, &json!(status)).await;
                 done = done.and(written);
             }
         }
@@ -129,25 +128,5 @@ impl Summaries {
         let nodes = nodes.map(|node| (node.name_any(), node.labels().clone()));
         self.nodes = Some((Instant::now(), nodes.collect()));
         Ok(())
-    }
-
-    /// Writes the status of a resource (verb `patch` of `nodepartitions/status` and `dataplanes/status`). With its UID, the API server
-    /// refuses the status of a resource that was made again under the same name.
-    async fn write<K: Followed>(&self, metadata: &ObjectMeta, status: &Value) -> kube::Result<()> {
-        let name = metadata.name.as_deref().unwrap_or_default();
-        let patch = json!({
-            "apiVersion": K::api_version(&()),
-            "kind": K::kind(&()),
-            "metadata": { "name": name, "uid": metadata.uid },
-            "status": status,
-        });
-        let parameters = PatchParams::apply(MANAGER).force();
-        let all: Api<K> = Api::all(self.client.clone());
-        let patch = Patch::Apply(patch);
-        match bounded(all.patch_status(name, &parameters, &patch)).await {
-            // It was deleted meanwhile.
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-            done => done.map(|_| ()),
-        }
     }
 }

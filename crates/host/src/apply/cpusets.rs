@@ -58,10 +58,9 @@ pub(super) fn steps(target: &Target<'_>, plan: &Plan) -> (Vec<SetStep>, Option<S
 pub(super) fn unbound_cpus(target: &Target<'_>, plan: &Plan) -> CpuList {
     let top = Cpusets::find_in(target.files, &target.root);
     let is_second = top.is_ok_and(|top| top.version == Version::V2);
-    let has_partition = is_second && !own_cpus(plan).is_empty() && !plan.isolated().is_empty();
-    let others = plan.housekeeping.difference(&data_plane(plan));
-    if has_partition && !others.is_empty() {
-        others
+    let host = host_cpus(plan);
+    if is_second && !plan.isolated().is_empty() && !host.is_empty() {
+        host
     } else {
         plan.housekeeping.clone()
     }
@@ -70,6 +69,15 @@ pub(super) fn unbound_cpus(target: &Target<'_>, plan: &Plan) -> CpuList {
 /// Returns the CPUs of service and control threads.
 fn own_cpus(plan: &Plan) -> CpuList {
     plan.cpus(Role::Service).union(&plan.cpus(Role::Control))
+}
+
+/// Returns the CPUs of the host's groups (version 2). The kernel refuses a partition whose CPUs are in the list of another group.
+fn host_cpus(plan: &Plan) -> CpuList {
+    if own_cpus(plan).is_empty() {
+        plan.housekeeping.clone()
+    } else {
+        plan.housekeeping.difference(&data_plane(plan))
+    }
 }
 
 fn data_plane(plan: &Plan) -> CpuList {
@@ -141,19 +149,16 @@ fn second_version(target: &Target<'_>, plan: &Plan, top: &Cpusets) -> Vec<SetSte
         takes_rest: false,
         is_live: target.is_live(),
     };
-    let data_plane = if own.is_empty() {
-        data_plane(plan).union(&plan.housekeeping)
+    let (data_plane, kept) = if own.is_empty() {
+        let shared = data_plane(plan).union(&plan.housekeeping);
+        (shared, plan.isolated())
     } else {
-        data_plane(plan)
-    };
-    // The kernel refuses a partition whose CPUs are in the list of another group.
-    let (host, kept) = if own.is_empty() {
-        (plan.housekeeping.clone(), plan.isolated())
-    } else {
-        let kept = plan.isolated().union(&data_plane);
-        (plan.housekeeping.difference(&data_plane), kept)
+        let separate = data_plane(plan);
+        let kept = plan.isolated().union(&separate);
+        (separate, kept)
     };
     let kept = kept.union(&plan.cpus(Role::Neighbour));
+    let host = host_cpus(plan);
     let mut steps = Vec::new();
     for other in groups(target, top) {
         let now: CpuList = text(target.files, &other.join("cpuset.cpus"))

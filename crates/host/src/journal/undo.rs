@@ -153,6 +153,10 @@ impl UndoContext<'_> {
             same(path, &now, new) || is_on_the_way(path, &now, former, new)
         };
         if !self.force && !written.iter().any(is_ours) {
+            // A rollback that was killed may have written them.
+            if is_all_of_parent(self.files, path, former, &now) {
+                return UndoOutcome::AlreadyGone;
+            }
             let written: Vec<&str> = written.iter().map(|(_, new)| *new).collect();
             return UndoOutcome::ChangedSince(format!(
                 "it contains '{}', but the written value is {written:?}",

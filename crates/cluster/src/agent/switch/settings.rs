@@ -50,7 +50,7 @@ pub(super) fn connections(tracking: &ConnectionTracking) -> Result<ConnectionsSe
 }
 
 /// Returns true if a section of the running configuration has these settings.
-pub(super) fn is_same(section: &serde_json::Value, setting: &ConnectionsSetting) -> bool {
+pub(super) fn is_same(section: &Value, setting: &ConnectionsSetting) -> bool {
     serde_json::to_value(setting).is_ok_and(|setting| setting == *section)
 }
 

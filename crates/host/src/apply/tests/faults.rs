@@ -674,5 +674,14 @@ fn groups_with_processes_get_all_cpus_back_where_they_had_no_list() {
         }
         assert_eq!(list().trim(), "0-3");
     }
+    // A rollback that was killed has written them, and its journal still has the change.
+    fs::write(at("system.slice/cpuset.cpus"), "\n").unwrap();
+    assert_eq!(apply(&target, &plan(), None).unwrap().failures(), 0);
+    assert_eq!(list().trim(), "0");
+    fs::write(at("system.slice/cpuset.cpus"), "0-3\n").unwrap();
+    for (change, outcome) in roll_back(&target, false).unwrap() {
+        assert!(!outcome.is_left(), "{change}: {outcome}");
+    }
+    assert_eq!(list().trim(), "0-3");
     assert!(status(&target).unwrap().changes.is_empty());
 }
