@@ -5,6 +5,7 @@
 #![allow(dead_code)]
 
 pub(crate) mod attempt;
+pub(crate) mod device;
 pub(crate) mod figure;
 pub(crate) mod goals;
 pub(crate) mod guest;

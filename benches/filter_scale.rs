@@ -23,6 +23,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
+use common::device::Device;
 use common::ovs::{self, OpenVSwitch};
 use common::packets::Packets;
 use common::record::{Absent, Figure, Point, Run, Side};
@@ -44,9 +45,6 @@ const ROUNDS: u32 = 5;
 const SCANNED: u32 = 1_000_000;
 /// Known flows beside a scan, one to each network of the most rules.
 const KNOWN: u32 = 50_000;
-/// Runs of the tester in which both sides of the known flows send frames, and the seconds of each.
-const FILLS: u32 = 5;
-const FILL_S: f64 = 0.1;
 /// Elements of the set that changes, and changes of a round.
 const ELEMENTS: u32 = 10_000;
 const CHANGES: u32 = 50;
@@ -255,48 +253,24 @@ impl Beside {
             fs::write(&config, format!("[connections]\nmax-entries = {entries}\n")).unwrap();
             more.extend(["--config", config.to_str().unwrap()]);
         }
-        let switch = Switch::start(directory, Kind::Memif, 2, &more);
-        replace(&switch, directory, &rules(self.rules));
-        let load = |count: u32, direction: &str, seconds: f64, is_counted: bool| {
-            let file = directory.join("traffic.toml");
-            fs::write(&file, to_networks(count)).unwrap();
-            let more = [
-                "--traffic",
-                file.to_str().unwrap(),
-                "--direction",
-                direction,
-            ];
-            let load = Load {
-                ports: [0, 1].map(|port| switch.tester_uri(port)),
-                seconds,
-                more: &more,
-                connect: None,
-            };
-            match is_counted {
-                true => load.rate(),
-                false => {
-                    load.send();
-                    0.0
-                }
-            }
+        let device = Device {
+            switch: Switch::start(directory, Kind::Memif, 2, &more),
+            directory: directory.to_owned(),
+            seconds: options.seconds(),
         };
+        replace(&device.switch, directory, &rules(self.rules));
         if self.is_tracked {
-            let known = || {
-                let shown = switch.shown(&["connections", "--limit", "1"]);
-                shown.and_then(|shown| shown["total"].as_u64())
-            };
-            let is_filled = (0..FILLS).any(|_| {
-                load(KNOWN, "both", FILL_S, false);
-                known() == Some(u64::from(KNOWN))
-            });
-            assert!(is_filled, "the switch knows {:?} of the flows", known());
+            let known = device.describe("known.toml", &to_networks(KNOWN));
+            device.fill(&known, "both", u64::from(KNOWN));
+            let total = device.number("total");
+            assert!(total <= f64::from(KNOWN), "{total} connections");
         }
-        let packets = || self.is_tracked.then(|| Packets::of(&switch));
-        let (before, work) = (packets(), switch.work());
         let count = if self.is_scanned { 2 * KNOWN } else { KNOWN };
-        let rate = load(count, "one-way", options.seconds(), true);
-        let cycles = switch.work().zip(work);
-        let cycles = cycles.and_then(|(now, before)| now.since(before).cycles_a_frame());
+        let offered = device.describe("offered.toml", &to_networks(count));
+        let packets = || self.is_tracked.then(|| Packets::of(&device.switch));
+        let (before, work) = (packets(), device.work());
+        let rate = device.rate(&offered);
+        let cycles = device.work().since(work).cycles_a_frame();
         let share = match packets().zip(before) {
             Some((now, before)) => now.established_share_since(&before),
             // The switch forwards all alike.

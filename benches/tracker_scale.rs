@@ -22,6 +22,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
+use common::device::{Device, FILL_S, FILLS};
 use common::goals::{
     BALANCED, BESIDE_NEW, NEW_TRACKED, NEW_TRANSLATED, SCANNED, SOURCE_NAT, TRACKED_NAT,
     UNDER_FLOOD, WITHOUT_FLOOD, WITHOUT_NEW,
@@ -48,9 +49,6 @@ const GROUPS: [u8; 4] = [16, 32, 48, 64];
 const IN_GROUP: [u32; 3] = [25_000, 250_000, 1_000_000];
 const IN_GROUP_QUICK: [u32; 1] = [100_000];
 const ROUNDS: u32 = 5;
-/// Runs of the tester after which the switch must have all connections, and the seconds of each.
-const FILLS: u32 = 5;
-const FILL_S: f64 = 0.1;
 /// Seconds of requests on open connections.
 const REQUESTS_S: f64 = 3.0;
 /// Entries for the connections of a scan, beside established ones: so few that nearly each frame of the scan begins a connection.
@@ -281,91 +279,6 @@ fn connections(entries: u32, timeouts: &str) -> String {
 fn unlimited(entries: u32, timeouts: &str) -> String {
     let section = connections(entries, timeouts);
     section.replacen("max-entries", "new-share = 100\nmax-entries", 1)
-}
-
-/// A switch with the tester's flows.
-struct Device {
-    switch: Switch,
-    directory: PathBuf,
-    seconds: f64,
-}
-
-impl Device {
-    /// Writes a description; returns its path.
-    fn describe(&self, name: &str, text: &str) -> PathBuf {
-        let path = self.directory.join(name);
-        fs::write(&path, text).unwrap();
-        path
-    }
-
-    fn load<'a>(&self, more: &'a [&'a str], seconds: f64) -> Load<'a> {
-        Load {
-            ports: [0, 1].map(|port| self.switch.tester_uri(port)),
-            seconds,
-            more,
-            connect: None,
-        }
-    }
-
-    /// Sends the flows one way, and returns the forwarded frames per second.
-    fn rate(&self, flows: &Path) -> f64 {
-        let flows = flows.to_str().unwrap();
-        let more = ["--traffic", flows, "--direction", "one-way"];
-        self.load(&more, self.seconds).rate()
-    }
-
-    /// Sends the flows a first time.
-    fn send(&self, flows: &Path, direction: &str) {
-        let flows = flows.to_str().unwrap();
-        let more = ["--traffic", flows, "--direction", direction];
-        self.load(&more, FILL_S).send();
-    }
-
-    /// Sends the flows until the switch has this number of connections.
-    fn fill(&self, flows: &Path, direction: &str, count: u64) {
-        for _ in 0..FILLS {
-            self.send(flows, direction);
-            if self.number("total") >= count as f64 {
-                return;
-            }
-        }
-        let total = self.number("total");
-        panic!("the switch has {total} of {count} connections");
-    }
-
-    /// Returns the state of the tracker.
-    fn tracker(&self) -> Value {
-        let shown = self.switch.shown(&["connections", "--limit", "1"]);
-        shown.expect("the state of the tracker")
-    }
-
-    /// Returns a number of the state of the tracker.
-    fn number(&self, key: &str) -> f64 {
-        self.tracker()[key].as_f64().expect("a number")
-    }
-
-    fn created(&self) -> f64 {
-        let created = &self.tracker()["counters"]["created"];
-        created.as_f64().expect("the number of new connections")
-    }
-
-    fn work(&self) -> Work {
-        self.switch.work().expect("the cycles of the switch")
-    }
-
-    /// Returns the frames that the switch has received, and those that its threads have handed over.
-    fn received_and_handed_over(&self) -> [f64; 2] {
-        let shown = self.switch.shown(&["cycles"]);
-        let shown = shown.expect("the cycles of the switch");
-        let threads = shown["threads"].as_array().expect("threads");
-        let steps = |name: &str| -> f64 {
-            let steps = threads.iter().filter_map(|one| one["steps"].as_array());
-            let steps = steps.flatten().filter(|one| one["step"] == name);
-            steps.filter_map(|one| one["frames"].as_f64()).sum()
-        };
-        // Both threads count a frame that is handed over.
-        [steps("receive"), steps("relay") / 2.0]
-    }
 }
 
 /// The measurements of a turn.

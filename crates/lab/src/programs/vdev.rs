@@ -73,23 +73,17 @@ pub(super) fn claim_runtime_directory(
     context.record(&Change::DirectoryCreated { path })
 }
 
-/// Starts a DPDK program and waits until its log contains these words; `not_yet` describes what is missing until then.
+/// Starts a DPDK program and waits until its log contains words, which `ready` has with a description of what is missing until then.
 pub(super) fn start(
     plan: &Plan,
     context: &mut ElementContext<'_>,
     processes: &mut Vec<Process>,
     command: &[String],
-    (words, not_yet): (&str, &str),
+    ready: (&str, &str),
 ) -> Result<(), LabError> {
     claim_runtime_directory(plan, context)?;
     processes.push(context.spawn(plan, "log", &[], command)?);
-    wait_for_words(
-        plan,
-        context,
-        processes,
-        "begin to forward",
-        (words, not_yet),
-    )
+    wait_for_words(plan, context, processes, "begin to forward", ready)
 }
 
 /// Waits until the log of a program contains these words, which show that it does `what`; `not_yet` describes what is missing until then.

@@ -208,7 +208,7 @@ pub(super) struct RoutesArgs {
 pub(super) fn add_routes(args: &RoutesArgs, socket: &Path) -> Result<u64> {
     let name = args.file.display().to_string();
     let mut waiting = Vec::with_capacity(ROUTES_A_REQUEST);
-    let mut added = None;
+    let mut added = 0_u64;
     for (number, line) in (1..).zip(BufReader::new(open_routes(&args.file)?).lines()) {
         let line =
             line.map_err(|error| Usage(format!("{name}:{number}: {}", text_error(error))))?;
@@ -216,13 +216,13 @@ pub(super) fn add_routes(args: &RoutesArgs, socket: &Path) -> Result<u64> {
             .map_err(|what| Usage(format!("{name}:{number}: {what}")))?;
         waiting.extend(route);
         if waiting.len() == ROUTES_A_REQUEST {
-            added = Some(send(socket, added, &mut waiting)?);
+            added = added.saturating_add(send(socket, &mut waiting)?);
         }
     }
-    match added {
-        Some(added) if waiting.is_empty() => Ok(added),
-        added => send(socket, added, &mut waiting),
+    if added == 0 || !waiting.is_empty() {
+        added = added.saturating_add(send(socket, &mut waiting)?);
     }
+    Ok(added)
 }
 
 /// Opens a file of routes, or standard input.
@@ -241,12 +241,12 @@ fn open_routes(path: &Path) -> Result<Box<dyn Read>> {
     Ok(Box::new(file))
 }
 
-/// Sends routes after `added` ones. Returns the number of all.
-fn send(socket: &Path, added: Option<u64>, waiting: &mut Vec<RouteSetting>) -> Result<u64> {
+/// Sends the waiting routes. Returns their number.
+fn send(socket: &Path, waiting: &mut Vec<RouteSetting>) -> Result<u64> {
     let routes = std::mem::take(waiting);
     let count = routes.len() as u64;
     ask::<IgnoredAny>(socket, &Request::AddRoutes(routes))?;
-    Ok(added.unwrap_or(0).saturating_add(count))
+    Ok(count)
 }
 
 fn parse_route(line: &str, vrf: Option<&str>) -> Result<Option<RouteSetting>, String> {
