@@ -23,8 +23,8 @@ const STEPS_MAX: u32 = 20;
 /// host paused the tester.
 const VALID_TRIALS: u32 = 3;
 const INVALID_TRIALS: u32 = 6;
-/// Maximum number of trials of a rate that do not count because the host took the time of all frames that were not sent in time. A lower
-/// rate would have lost as much of its time.
+/// Maximum number of trials of a rate that do not count because stalls explain all frames that were not sent. A lower rate would have lost as
+/// much of its time.
 const STALLED_TRIALS: u32 = 8;
 /// Allowed rate error of a trial, as a share of the rate: half of the width of a search that finds rates to within 0.5 %.
 const TOLERANCE: f64 = 0.0025;
@@ -127,17 +127,17 @@ pub(crate) fn kept_rate<E>(
     Ok(rate_pps)
 }
 
-/// Returns true if the tester would have kept the rate of a trial in the time that the host took from it.
+/// Returns true if the tester would have kept the rate of a trial without its stalls.
 fn is_stalled(result: &TrialResult) -> bool {
-    let missed = 1.0 - result.achieved_rate_pps / result.trial.offered_rate_pps;
-    let taken = result.health.host_stall_time_ns as f64 / 1e9 / result.trial.duration_s;
+    let error = result.error_without_stalls_ratio();
+    let has_stalls = result.health.stalled_unsent_frames > 0;
     let is_about_rate = result.validity.reasons().iter().all(|reason| {
         matches!(
             reason.cause,
             InvalidCause::HostStall | InvalidCause::RateMissed | InvalidCause::RateOutsideWidth
         )
     });
-    is_about_rate && taken > 0.0 && missed <= taken + TOLERANCE
+    is_about_rate && has_stalls && error.is_some_and(|error| error.abs() <= TOLERANCE)
 }
 
 #[cfg(test)]
@@ -254,7 +254,9 @@ mod tests {
                 if left > 0 {
                     left -= 1;
                     result.achieved_rate_pps *= 1.0 - missed;
-                    result.health.host_stall_time_ns = (taken * trial.duration_s * 1e9) as u64;
+                    let due = trial.offered_rate_pps * result.elapsed_s;
+                    result.offered_frames = (due * (1.0 - missed)) as u64;
+                    result.health.stalled_unsent_frames = (due * taken) as u64;
                     result.validity = Validity::Invalid(vec![InvalidReason {
                         cause,
                         text: "late".to_owned(),

@@ -440,6 +440,14 @@ impl TrialResult {
     pub fn is_valid(&self) -> bool {
         self.validity == Validity::Valid
     }
+
+    /// Returns the relative error of the rate without the frames that stalls left unsent; `None` if no other frame was due.
+    #[must_use]
+    pub fn error_without_stalls_ratio(&self) -> Option<f64> {
+        let due = self.trial.offered_rate_pps * self.elapsed_s;
+        let due = due - self.health.stalled_unsent_frames as f64;
+        (due > 0.0).then(|| self.offered_frames as f64 / due - 1.0)
+    }
 }
 
 impl Trial {

@@ -219,7 +219,7 @@ impl Exporter {
         self.message.begin();
         let (mut lost, mut cause) = (Vec::new(), None);
         if let Some(error) = refused {
-            lost.push(before);
+            lost.extend((before.1 > 0).then_some(before));
             cause = Some(error);
         }
         match sent {

@@ -224,7 +224,7 @@ impl SizeCalibration {
     /// Stores the result of a trial at a share of the clean rate.
     fn add(&mut self, share: f64, result: TrialResult) {
         let latency = result.latency.without_histogram();
-        let error_without_stalls_ratio = error_without_stalls_ratio(&result);
+        let error_without_stalls_ratio = result.error_without_stalls_ratio();
         if self.pacing.is_empty() {
             self.latency_floor = result.latency;
         }
@@ -241,13 +241,6 @@ impl SizeCalibration {
             host_stall_time_ns: result.health.host_stall_time_ns,
         });
     }
-}
-
-/// Returns the relative error of the rate without the frames that stalls left unsent; `None` if no other frame was due.
-fn error_without_stalls_ratio(result: &TrialResult) -> Option<f64> {
-    let due = result.trial.offered_rate_pps * result.elapsed_s;
-    let due = due - result.health.stalled_unsent_frames as f64;
-    (due > 0.0).then(|| result.offered_frames as f64 / due - 1.0)
 }
 
 /// Returns the reason why a trial is not clean.
@@ -369,7 +362,7 @@ mod tests {
             let latency = LatencySummary::default();
             let mut result = TrialResult::of_counts(&trial, 1.0, offered, offered, latency);
             result.health.stalled_unsent_frames = stalled;
-            error_without_stalls_ratio(&result)
+            result.error_without_stalls_ratio()
         };
         assert_eq!(error(1_000_000, 0), Some(0.0));
         assert_eq!(error(990_000, 10_000), Some(0.0));
