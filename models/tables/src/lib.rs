@@ -24,6 +24,7 @@ mod sources {
     pub mod neighbour;
     pub mod owner;
     pub mod port_mask;
+    pub(crate) mod rate_limit;
     pub mod route;
     pub mod share;
 }
