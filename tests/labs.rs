@@ -415,8 +415,18 @@ fn examples_of_dpdk_carry_traffic() {
 
 #[test]
 fn switches_of_the_kernel_carry_traffic() {
-    carries(&["vNet1", "--switch", "ovs-netdev"], 1);
-    carries(&["vNet4-1VNF", "--switch", "linux-bridge"], 1);
+    let labs = [("ovs-netdev", "vNet1"), ("linux-bridge", "vNet4-1VNF")];
+    for (program, topology) in labs {
+        let reported = carries(&[topology, "--switch", program], 1);
+        let is_switch = |element: &&Value| element["program"] == program;
+        let switch = elements(&reported["lab"]).find(is_switch).unwrap();
+        // The kernel receives frames for it on its CPUs.
+        let commands = switch["commands"].to_string();
+        for port in ["p0", "p1"] {
+            let setting = format!(">/sys/class/net/{port}/queues/rx-0/rps_cpus");
+            assert!(commands.contains(&setting), "{commands}");
+        }
+    }
 }
 
 #[test]

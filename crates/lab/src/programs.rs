@@ -29,6 +29,7 @@ use crate::unavailable::Unavailable;
 
 pub(crate) use forwarder::Forwarder;
 pub(crate) use guest::{Hypervisor, InGuest, has_guests_card};
+pub(crate) use kernel::steer;
 pub(crate) use quietwire::check_config;
 
 /// Rules of a firewall without configured rules.

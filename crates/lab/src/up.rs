@@ -37,7 +37,7 @@ use crate::cycles::CycleCount;
 use crate::element::{ElementContext, Plan};
 use crate::error::LabError;
 use crate::own_view::OwnView;
-use crate::programs::{Forwarder, Hypervisor, InGuest, forwarder_for};
+use crate::programs::{Forwarder, Hypervisor, InGuest, forwarder_for, steer};
 use crate::stop::Stop;
 use crate::topology::{ElementPlace, Graph, Program, Role};
 use crate::unavailable::Unavailable;
@@ -337,6 +337,7 @@ fn start_element(
         return Ok(());
     };
     element.step(context, |forwarder, plan, context| {
+        steer(plan, context)?;
         forwarder.start(plan, context)
     })?;
     // Guests boot at once, and only when all their ports have a peer.

@@ -38,13 +38,17 @@ pub(super) fn inside(
     context.run(&[&first[..], words].concat()).map(|_| ())
 }
 
-/// Makes the kernel process an interface's frames on the element's CPUs and not on the sender's (receive packet steering,
-/// Documentation/networking/scaling.rst). `ip netns exec` shows the interfaces of the namespace below /sys.
-pub(super) fn steer(plan: &Plan, context: &mut ElementContext<'_>) -> Result<(), LabError> {
+/// Makes the kernel process the frames that an element's interfaces receive on the element's CPUs and not on the sender's (receive packet
+/// steering, Documentation/networking/scaling.rst). This work is the element's with every program, and the sender may be the tester. `ip
+/// netns exec` shows the interfaces of the namespace below /sys.
+pub(crate) fn steer(plan: &Plan, context: &mut ElementContext<'_>) -> Result<(), LabError> {
     let mask = plan.cpus.to_mask();
     let mask = mask.trim_start_matches("0x");
-    for port in 0..plan.ports.len() {
-        let setting = format!("echo {mask} >/sys/class/net/p{port}/queues/rx-0/rps_cpus");
+    for port in &plan.ports {
+        let Attachment::Interface { name } = &port.attachment else {
+            continue;
+        };
+        let setting = format!("echo {mask} >/sys/class/net/{name}/queues/rx-0/rps_cpus");
         inside(plan, context, &["sh", "-c", &setting])?;
     }
     Ok(())

@@ -55,7 +55,7 @@ impl Forwarder for LinuxBridge {
                 ])?;
             }
         }
-        kernel::steer(plan, context)
+        Ok(())
     }
 
     fn frames(&self, plan: &Plan, deadline: Deadline) -> Result<ElementCounts, String> {
