@@ -27,7 +27,7 @@ struct MempoolInner {
     count: u32,
     data_room: u16,
     // Dropped after the pool is freed.
-    _eal: Eal,
+    eal: Eal,
 }
 
 // SAFETY: rte_mempool is designed for use from many threads at once (multi-producer, multi-consumer).
@@ -94,7 +94,7 @@ impl Mempool {
             pool,
             count,
             data_room,
-            _eal: eal.clone(),
+            eal: eal.clone(),
         })))
     }
 
@@ -108,6 +108,10 @@ impl Mempool {
     #[must_use]
     pub fn data_room(&self) -> u16 {
         self.0.data_room
+    }
+
+    pub(crate) fn eal(&self) -> &Eal {
+        &self.0.eal
     }
 
     /// Returns the number of buffers in the pool. Others are in use, for example in rings and queues.

@@ -211,6 +211,8 @@ pub(crate) struct AfPacketRx {
     /// Octets of the longest frame without FCS, tags and segmentation.
     length_max: u32,
     pool: Mempool,
+    /// Pool of buffers for long frames, if there is one.
+    large_pool: Option<Arc<Mempool>>,
     queue: Arc<Queue>,
     /// The socket, while threads may wait for it. The kernel signals each frame.
     _interrupt: Option<Watched>,
@@ -270,8 +272,9 @@ impl AfPacketRx {
                 }
                 Content::Queued(queued) => {
                     whole_octets += queued.length as u64;
+                    let pools = (&self.pool, self.large_pool.as_deref());
                     // SAFETY: as above; it is empty.
-                    unsafe { whole::receive(&self.queue.receiver, &queued, mbuf, &self.pool) }
+                    unsafe { whole::receive(&self.queue.receiver, &queued, mbuf, pools) }
                 }
                 Content::Lost => {
                     add(&self.queue.rx.lost, 1);
@@ -623,6 +626,7 @@ pub(crate) fn open(
     let geometries = (rx_geometry, tx_geometry);
     let stock = options.ring_stock.as_ref();
     let pairs = stock::pairs(stock, queues, geometries).map_err(failed)?;
+    let large_pool = whole::large_pool(pool.eal());
     for (number, pair) in pairs.into_iter().enumerate() {
         let (receiver, sender) = pair.attach(index).map_err(failed)?;
         let whole = PacketSocket::whole_sender(index).map_err(failed)?;
@@ -648,6 +652,7 @@ pub(crate) fn open(
             ring: map(&queue.receiver, rx_geometry)?,
             length_max: u32::try_from(slot::length_max(options.frame_size_max)).unwrap_or(u32::MAX),
             pool: pool.clone(),
+            large_pool: large_pool.clone(),
             queue: Arc::clone(&queue),
         });
         let kinds = *kinds.get_or_insert_with(|| {

@@ -18,6 +18,9 @@ use crate::sys::TO_CUT;
 
 /// Longest frame with segmentation, octets: 64 KiB of IP after an Ethernet header and tags.
 pub(super) const SEGMENTED_MAX: u32 = 65_536 + 128;
+/// Space of a large buffer, octets. Together with the smallest buffer (2048), it is more than [`SEGMENTED_MAX`], and with its headroom not
+/// more than a buffer can have.
+pub(super) const LARGE_SPACE: u16 = 64_000;
 /// Octets after which a receive call of a port that copies long frames returns, so that they are sent while they are in the CPU's cache.
 pub(super) const RECEIVED_OCTETS_MAX: u64 = 256 << 10;
 /// Octets of an Ethernet header.

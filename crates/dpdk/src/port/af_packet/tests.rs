@@ -567,6 +567,7 @@ fn long_frames_have_their_tags() {
 fn long_frames_without_buffers_are_dropped_and_counted() {
     in_a_network(|| {
         let mut rig = Rig::new("long-buffers", 1, 1518);
+        rig.rx[0].large_pool = None;
         let mut held = Vec::new();
         while rig.pool.available() > 20 {
             let mut burst = Burst::new(&rig.eal);
@@ -582,6 +583,33 @@ fn long_frames_without_buffers_are_dropped_and_counted() {
         assert_eq!((stats.rx_frames, stats.rx_no_buffers), (1, 1));
         drop(held);
         assert!(rig.is_whole());
+    });
+}
+
+#[test]
+fn long_frames_are_in_a_large_buffer_while_there_is_one() {
+    in_a_network(|| {
+        let mut rig = Rig::new("long-large", 1, 1518);
+        let large = Mempool::uncached(&rig.eal, "only-large", 1, 64_000).unwrap();
+        rig.rx[0].large_pool = Some(Arc::new(large.clone()));
+        let peer = PacketSocket::whole_sender(if_nametoindex("v1").unwrap()).unwrap();
+        let several = 60_042_u32.div_ceil(rig.pool.data_room().into());
+        let mut bursts = [Burst::new(&rig.eal), Burst::new(&rig.eal)];
+        let (mut sent, mut held) = (Vec::new(), 0);
+        for (burst, taken) in bursts.iter_mut().zip([1, several]) {
+            sent = send_datagrams(&peer, &[], 1000, &[7; 60_000]);
+            until("a frame arrives", || {
+                (rig.rx[0].receive(burst, BURST_MAX) == 1).then_some(())
+            });
+            held += taken;
+            assert_eq!(rig.pool.available(), rig.pool.count() - held);
+            assert_eq!(large.available(), 0);
+        }
+        for frame in bursts.iter_mut().flat_map(Burst::drain) {
+            let mut octets = vec![0; frame.length() as usize];
+            assert!(frame.read_at(0, &mut octets) && octets == sent);
+        }
+        assert!(rig.is_whole() && large.available() == 1);
     });
 }
 

@@ -5,7 +5,7 @@
 use std::array;
 use std::io::{IoSlice, IoSliceMut};
 use std::ptr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use nix::errno::Errno;
 use quietwire_base::proc::{kernel_release, release_numbers};
@@ -14,15 +14,18 @@ use quietwire_vhost::ring::header::{HEADER_LEN_LEGACY, RawHeader};
 use super::slot::{self, Queued, Tag};
 use super::socket::PacketSocket;
 use crate::burst::{self, Mbuf, space};
+use crate::eal::Eal;
 use crate::mempool::Mempool;
 use crate::port::features::Features;
-use crate::port::offload::{Offload, SEGMENTED_MAX, header_of};
+use crate::port::offload::{LARGE_SPACE, Offload, SEGMENTED_MAX, header_of};
 use crate::port::transfer::Outgoing;
 use crate::segment::{LargeKind, MERGED_MAX};
 use crate::sys::{self, field};
 
 /// Most buffers of a frame: those of the longest one in buffers of 2 KiB, the smallest (see `buffer_size`).
 const BUFFERS_MAX: usize = SEGMENTED_MAX.div_ceil(2048) as usize;
+/// Large buffers of all ports: bursts of some threads. Frames that get none are in small buffers.
+const LARGE_BUFFERS: u32 = 32;
 /// Most pieces of a frame to send. Buffers of other ports may be filled in part only.
 const PIECES_MAX: usize = 2 * BUFFERS_MAX;
 const _: () = assert!(PIECES_MAX >= MERGED_MAX as usize);
@@ -45,18 +48,42 @@ pub(super) enum Refusal {
     NoBuffers,
 }
 
-/// Reads a frame of the queue into a buffer and further ones of the pool. Returns its header. If that fails, the frame is consumed all
-/// the same, and the caller must reset the buffer.
+/// Pool of large buffers while a port is open.
+static LARGE_POOL: Mutex<Weak<Mempool>> = Mutex::new(Weak::new());
+
+/// Returns the pool of large buffers, which all ports on packet sockets share. The first port creates it, and it is freed with the last.
+/// `None` if there is too little memory: long frames are then in small buffers.
+pub(super) fn large_pool(eal: &Eal) -> Option<Arc<Mempool>> {
+    let mut shared = LARGE_POOL.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(pool) = shared.upgrade() {
+        return Some(pool);
+    }
+    let name = format!("packet{}-large", eal.next_device());
+    match Mempool::uncached(eal, &name, LARGE_BUFFERS, LARGE_SPACE) {
+        Ok(pool) => {
+            let pool = Arc::new(pool);
+            *shared = Arc::downgrade(&pool);
+            Some(pool)
+        }
+        Err(error) => {
+            tracing::warn!("frames of up to 64 KiB are received into small buffers: {error}");
+            None
+        }
+    }
+}
+
+/// Reads a frame of the queue into a buffer, and into a large one or further ones of the pool. Returns its header. If that fails, the frame
+/// is consumed all the same, and the caller must reset the buffer.
 ///
 /// # Safety
-/// `mbuf` is owned, empty, not shared, and from the pool.
+/// `mbuf` is owned, empty, not shared, and from the first pool.
 #[cold]
 #[inline(never)]
 pub(super) unsafe fn receive(
     socket: &PacketSocket,
     queued: &Queued,
     mbuf: *mut sys::rte_mbuf,
-    pool: &Mempool,
+    pools: (&Mempool, Option<&Mempool>),
 ) -> Result<RawHeader, Refusal> {
     let length = queued.length;
     // SAFETY: guaranteed by the caller. All buffers of the pool have the same space.
@@ -64,14 +91,16 @@ pub(super) unsafe fn receive(
     let mut mbufs = [mbuf; BUFFERS_MAX];
     let fits = (slot::ETHERNET_HEADER..=SEGMENTED_MAX as usize).contains(&length);
     let count = length.div_ceil(space_of_each);
-    let Some(mbufs) = mbufs.get_mut(..count).filter(|_| fits) else {
+    if !fits || count > BUFFERS_MAX {
         discard(socket);
         return Err(Refusal::Invalid);
-    };
-    if !burst::allocate(pool, mbufs.get_mut(1..).unwrap_or_default()) {
+    }
+    let rest = length.saturating_sub(space_of_each);
+    let Some(count) = add_buffers(&mut mbufs, count, rest, pools) else {
         discard(socket);
         return Err(Refusal::NoBuffers);
-    }
+    };
+    let mbufs = mbufs.get(..count).unwrap_or_default();
     // SAFETY: the buffers are owned, alone.
     unsafe { chain(mbufs, length) };
     let mut header = [0; HEADER_LEN_LEGACY];
@@ -96,6 +125,26 @@ pub(super) unsafe fn receive(
         }
     }
     slot::behind_tag(slot::raw_header(header), queued.tag).ok_or(Refusal::Invalid)
+}
+
+/// Puts further buffers behind the first one: a large one with space for `rest` octets, or else `count` less one of the first pool. Fewer
+/// pieces are copied and freed faster. Returns the number of all buffers, or `None` if the pools have too few.
+fn add_buffers(
+    mbufs: &mut [*mut sys::rte_mbuf; BUFFERS_MAX],
+    count: usize,
+    rest: usize,
+    (pool, large_pool): (&Mempool, Option<&Mempool>),
+) -> Option<usize> {
+    if count > 2
+        && let Some(large_pool) = large_pool
+        && rest <= usize::from(large_pool.data_room())
+        && let Some(place) = mbufs.get_mut(1..2)
+        && burst::allocate(large_pool, place)
+    {
+        return Some(2);
+    }
+    let further = mbufs.get_mut(1..count)?;
+    burst::allocate(pool, further).then_some(count)
 }
 
 /// Consumes a frame of the queue.

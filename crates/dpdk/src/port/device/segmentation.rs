@@ -94,8 +94,8 @@ impl CardSegmentation {
 /// Returns the frame, copied to buffers of the pool if one of its buffers is larger. The error returns the frame itself if the pool has too
 /// few buffers.
 ///
-/// A driver keeps the buffers of sent frames until it needs their descriptors again. A tap has few large buffers, and receives no frame
-/// while all of them are in use.
+/// A driver keeps the buffers of sent frames until it needs their descriptors again. Ports on kernel interfaces have few large
+/// buffers, and a tap receives no frame while all of them are in use.
 fn in_usual_buffers<'eal>(pool: &Mempool, frame: Mbuf<'eal>) -> Result<Mbuf<'eal>, Mbuf<'eal>> {
     if !frame.has_larger_buffer(pool.data_room()) {
         return Ok(frame);

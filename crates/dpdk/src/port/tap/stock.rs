@@ -17,11 +17,9 @@ use crate::burst::{self, Mbuf, space};
 use crate::eal::Eal;
 use crate::error::Error;
 use crate::mempool::Mempool;
+use crate::port::offload::LARGE_SPACE;
 use crate::sys::{self, field};
 
-/// Space of a large buffer, octets. Together with the smallest buffer (2048), it is more than 64 KiB of IP after an Ethernet header with
-/// tags, and with its headroom not more than a buffer can have.
-const LARGE_SPACE: u16 = 64_000;
 /// Large buffers for each queue, and at most: a burst of them, and more in rings between threads.
 const LARGE_A_QUEUE: u32 = 96;
 const LARGE_MAX: u32 = 384;
