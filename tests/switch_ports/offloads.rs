@@ -209,6 +209,14 @@ pub(crate) fn has_no_wrong_checksum(host: &Namespace) {
     assert!(counts.iter().all(is_zero), "{text}");
 }
 
+/// Fails unless a host has learned the MTU of the path to an address from ICMP errors (RFC 1191, RFC 8201).
+pub(crate) fn has_learned_mtu(host: &Namespace, to: &str, mtu: &str) {
+    let route = host.ip(&["route", "get", to]);
+    let mut words = route.split_whitespace();
+    let learned = words.find(|word| *word == "mtu").and(words.next());
+    assert_eq!(learned, Some(mtu), "{route}");
+}
+
 /// Returns the active offload features of an interface, as a number (linux/ethtool.h, ETHTOOL_GFEATURES).
 pub(crate) fn features(namespace: &Namespace, interface: &str) -> String {
     let script = format!(
@@ -469,7 +477,7 @@ fn data_of_hosts_pass_members_of_bridges() {
     assert_eq!(net.state(), before);
 }
 
-/// The hosts are in different networks, and the link to the right one has a smaller MTU.
+/// The hosts are in different networks, and the link to the right one has a smaller MTU: the left one learns it (RFC 1191, RFC 8201).
 #[test]
 fn data_of_hosts_pass_the_router() {
     // At the same time: clients wait for servers.
@@ -501,6 +509,7 @@ fn data_pass_the_router(kind: &str, uris: [&str; 2]) {
                 "{address} {direction:?}: {received} octets"
             );
         }
+        has_learned_mtu(&net.left, address, "1400");
         // Datagrams of several fragments.
         let datagrams = ["--udp", "--bitrate", "50M", "--length", "8000"];
         let arguments = [&datagrams[..], &["--bytes", "2M"]].concat();

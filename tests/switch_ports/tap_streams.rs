@@ -11,7 +11,7 @@ use quietwire_base::testing::KillOnDrop;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::offloads::has_no_wrong_checksum;
+use crate::offloads::{has_learned_mtu, has_no_wrong_checksum};
 use crate::rig::{Namespace, Switch, until};
 
 /// Two namespaces whose only link is a switch in a third one.
@@ -288,6 +288,7 @@ fn taps_carry_streams_through_the_router() {
             let received = report["end"]["sum_received"]["bytes"].as_u64();
             assert!(received > Some(OCTETS / 2), "{address}: {report}");
         }
+        has_learned_mtu(&hosts.ends[0], address, "1400");
     }
     for (end, port) in ["left", "right"].iter().enumerate() {
         has_no_wrong_checksum(&hosts.ends[end]);
