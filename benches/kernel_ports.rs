@@ -3,8 +3,8 @@
 //! data (iperf3), round-trip times of an echo service, the first frame after a silence, and frames of 64 octets. Then a host and a guest,
 //! connected by the Linux bridge, by Open vSwitch, and by the switch with a vhost-user port: the same.
 //!
-//! `cargo bench -p quietwire --bench kernel_ports` prints the medians of rounds in which all sides take turns, and the goals, which are
-//! ratios to the Linux bridge. No thread is pinned: hosts and devices share all CPUs. Requires root, iperf3 and a quiet machine. `-- --help`
+//! `cargo bench -p quietwire --bench kernel_ports` prints the medians of rounds in which all sides take turns, and the goals, most of
+//! which are ratios to the Linux bridge. No thread is pinned: hosts and devices share all CPUs. Requires root, iperf3 and a quiet machine. `-- --help`
 //! lists the options.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

@@ -83,12 +83,15 @@ const PAIRS: [(usize, usize); 3] = [(0, 1), (2, 3), (4, 5)];
 fn cards_of_every_kind_forward_and_are_shown_with_their_links_and_counters() {
     let _alone = alone();
     let mut guest = CardGuest::boot(&[Igb, Igb, Igb, E1000e, Virtio, Vmxnet3]);
-    let (_, text) = guest.try_run("quietwire doctor");
+    // Without a driver, the plan has only cards with SR-IOV.
     let remedy = format!("dpdk-devbind.py --bind=vfio-pci {}", guest.addresses[0]);
-    assert!(
-        text.contains("has no driver") && text.contains(&remedy),
-        "{text}"
-    );
+    for command in ["quietwire doctor", "quietwire partition plan"] {
+        let (_, text) = guest.try_run(&format!("{command} 2>&1"));
+        assert!(
+            text.contains("has no driver") && text.contains(&remedy),
+            "{command}: {text}"
+        );
+    }
     guest.bind_all();
     cards_are_described(&mut guest);
     let connected = "--cross-connect a,b --cross-connect c,d --cross-connect e,f";
@@ -185,16 +188,21 @@ fn link_has_changed(guest: &mut CardGuest, port: &str, count: u64) {
     guest.port_until(port, |port| port["link_changes"] == count);
 }
 
-/// Checks that `doctor` and `host show` name each card with its driver, group and root port.
+/// Checks that `doctor`, `host show` and `partition plan` name each card with its driver, node, group and root port.
 fn cards_are_described(guest: &mut CardGuest) {
-    for command in ["quietwire doctor", "quietwire host show"] {
-        let (_, text) = guest.try_run(command);
+    for command in [
+        "quietwire doctor",
+        "quietwire host show",
+        "quietwire partition plan",
+    ] {
+        let (_, text) = guest.try_run(&format!("{command} 2>&1"));
         let words: Vec<&str> = text.split_whitespace().collect();
-        // The two lists differ in the character behind the address.
-        let text = words.join(" ").replace(", vfio-pci", ": vfio-pci");
+        // The lists differ in the character behind the address.
+        let text = words.join(" ").replace(": vfio-pci", " vfio-pci");
+        let text = text.replace(", vfio-pci", " vfio-pci");
         for (card, address) in guest.addresses.iter().enumerate() {
             let place = text
-                .find(&format!("{address}: vfio-pci, "))
+                .find(&format!("{address} vfio-pci, node "))
                 .unwrap_or_else(|| panic!("{command}: no {address}: {text}"));
             let root_port = format!("root port {}", CardGuest::root_port_of(card));
             let (facts, _) = text[place..]

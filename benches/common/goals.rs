@@ -172,6 +172,7 @@ const VETH_PORT: &str = "quietwire, veth";
 const KERNEL_FORWARDING: &str = "quietwire, veth, kernel-forwarding";
 const PACKET: &str = "quietwire, af-packet";
 const XDP: &str = "quietwire, af-xdp";
+const STEERED_XDP: &str = "quietwire, af-xdp with steering rules";
 const KERNEL_BRIDGE: &str = "Linux bridge";
 const UNMERGED: &str = "quietwire, af-xdp to tap";
 const MERGED: &str = "quietwire, af-xdp to tap, gro=on";
@@ -533,6 +534,9 @@ pub(crate) const GOALS: &[Goal] = &[
     rate("kernel_ports", "tap, frames of 64 octets: rate", (SMALL, TAP), (SMALL, KERNEL_BRIDGE), 0.8),
     rate("kernel_ports", "veth with kernel forwarding, frames of 64 octets: rate", (SMALL, KERNEL_FORWARDING), (SMALL, KERNEL_BRIDGE), 0.8),
     rate("kernel_ports", "af-packet, frames of 64 octets: rate", (SMALL, PACKET), (SMALL, KERNEL_BRIDGE), 0.5),
+    streams("af-xdp with steering rules, TCP to the right: throughput", TCP_RIGHT, STEERED_XDP, XDP, 0.9),
+    streams("af-xdp with steering rules, TCP to the left: throughput", TCP_LEFT, STEERED_XDP, XDP, 0.9),
+    rate("kernel_ports", "af-xdp with steering rules, frames of 64 octets: rate", (SMALL, STEERED_XDP), (SMALL, XDP), 0.9),
     streams("gro=on, TCP to the right: no less than without", TCP_RIGHT, MERGED, UNMERGED, 1.0),
     streams("guest, TCP to it: throughput", TCP_TO_GUEST, GUEST, GUEST_BRIDGE, 0.8),
     streams("guest, TCP from it: throughput", TCP_FROM_GUEST, GUEST, GUEST_BRIDGE, 0.8),

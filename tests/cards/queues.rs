@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::guest::Model::{E1000e, Igb, VirtioRss, Vmxnet3};
 use crate::guest::{CardGuest, repeat_if_qemu_aborts};
 use crate::wire::{Carried, Frame, flow_and_sequence};
-use crate::{alone, frames, ports};
+use crate::{DEADLINE, alone, frames, ports};
 
 /// Flows of an even spread, of both directions, and of a queue that moves.
 const FLOWS: u32 = 10_000;
@@ -30,6 +30,8 @@ const POLL: Duration = Duration::from_millis(200);
 const TOLERANCE: f64 = 0.2;
 /// Forwarding CPUs of the switch in the guest.
 const CPUS: [u64; 2] = [1, 2];
+/// Automatic rebalancing at the low loads of an emulated card.
+const REBALANCE: &str = "[rebalance]\nthreshold = 0.0001\nimprovement = 0.00001\n";
 
 /// A receive queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -240,17 +242,64 @@ fn flows_spread_evenly_over_the_queues_of_igb_and_stay_in_order() {
             .next()
             .unwrap();
         let other = CPUS.into_iter().find(|other| *other != cpu).unwrap();
-        guest.run(&format!(
-            "quietwire switch set queue a {queue} --cpu {other}"
-        ));
+        set_queue(&mut guest, queue, other);
         let moved = queues(&mut guest, "a");
         assert_eq!(moved[&queue].cpu, other, "{}", described(&moved));
-        flows_arrive_in_order(&mut guest, FEW_FLOWS, 10, false);
-        let received = received_since(&mut guest, "a", &moved, FEW_FLOWS * 10);
-        let is_in_use = received.values().all(|queue| queue.frames > 0);
-        assert!(is_in_use, "{}", described(&received));
+        all_queues_receive(&mut guest);
+        busy_queues_move(&mut guest);
         guest.stop_switch();
     });
+}
+
+/// Moves a queue of the first card to another CPU.
+fn set_queue(guest: &mut CardGuest, queue: u64, cpu: u64) {
+    guest.run(&format!("quietwire switch set queue a {queue} --cpu {cpu}"));
+}
+
+/// Checks that flows arrive in order, and that each queue of the first card receives some of them.
+fn all_queues_receive(guest: &mut CardGuest) {
+    const SEQUENCES: u32 = 10;
+    let before = queues(guest, "a");
+    flows_arrive_in_order(guest, FEW_FLOWS, SEQUENCES, false);
+    let received = received_since(guest, "a", &before, FEW_FLOWS * SEQUENCES);
+    let is_in_use = received.values().all(|queue| queue.frames > 0);
+    assert!(is_in_use, "{}", described(&received));
+}
+
+/// Starts the switch again with automatic rebalancing, and all queues of the first card on one CPU. Checks that the switch moves some of
+/// them under traffic, and that flows stay complete and in order meanwhile.
+fn busy_queues_move(guest: &mut CardGuest) {
+    guest.run(&format!("cat >/tmp/rebalance.toml <<'END'\n{REBALANCE}END"));
+    let uris = ports(guest, "?queues=4");
+    guest.switch(&uris, "--cross-connect a,b --config /tmp/rebalance.toml");
+    guest.port_becomes("a", "up");
+    guest.port_becomes("b", "up");
+    let [busy, other] = CPUS;
+    for queue in queues(guest, "a").into_keys() {
+        set_queue(guest, queue, busy);
+    }
+    let before = queues(guest, "a");
+    let are_on_one = before.values().all(|queue| queue.cpu == busy);
+    assert!(are_on_one, "{}", described(&before));
+    let moved = Deadline::after(DEADLINE).poll(POLL, || {
+        all_queues_receive(guest);
+        let now = queues(guest, "a");
+        now.values().any(|queue| queue.cpu == other).then_some(())
+    });
+    let moves = guest.show("moves");
+    let is_by_load = |one: &Value| {
+        let reason = one["reason"].as_str();
+        one["port"] == "a"
+            && one["from"] == busy
+            && one["to"] == other
+            && reason.is_some_and(|reason| reason.starts_with("queue load "))
+    };
+    assert!(
+        moved.is_some() && moves.iter().any(is_by_load),
+        "{moves:?}\n{}",
+        guest.log()
+    );
+    all_queues_receive(guest);
 }
 
 #[test]

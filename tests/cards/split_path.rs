@@ -69,6 +69,16 @@ fn are_promiscuous(guest: &mut CardGuest, interfaces: &[String], expected: bool)
     }
 }
 
+/// Checks that `doctor` shows both texts about network cards: facts, or a problem and its remedy.
+fn doctor_shows(guest: &mut CardGuest, texts: [String; 2]) {
+    let (_, shown) = guest.try_run("quietwire doctor");
+    let words: Vec<&str> = shown.split_whitespace().collect();
+    let shown = words.join(" ");
+    for text in texts {
+        assert!(shown.contains(&text), "no '{text}': {shown}");
+    }
+}
+
 #[test]
 #[ignore = "requires QEMU 10 of scripts/emulated-cards; make test-cards runs it"]
 fn the_kernel_and_the_switch_share_the_interface_of_a_card() {
@@ -78,11 +88,27 @@ fn the_kernel_and_the_switch_share_the_interface_of_a_card() {
     let mut interfaces = Vec::new();
     for address in guest.addresses.clone() {
         let interface = guest.until(&format!("ls /sys/bus/pci/devices/{address}/net"));
-        let interface = interface.trim().to_owned();
+        interfaces.push(interface.trim().to_owned());
+    }
+    let (address, interface) = (guest.addresses[0].clone(), interfaces[0].clone());
+    doctor_shows(
+        &mut guest,
+        [
+            format!("{address} has its interface {interface} set down"),
+            format!("ip link set {interface} up"),
+        ],
+    );
+    for interface in &interfaces {
         guest.run(&format!("/usr/sbin/ip link set {interface} up"));
-        interfaces.push(interface);
     }
     have_links(&mut guest, &interfaces);
+    doctor_shows(
+        &mut guest,
+        [
+            format!("{address}: {interface}, igb, of the kernel, node "),
+            format!("link of {interface} up"),
+        ],
+    );
     // The kernel counts the frames of the test that it gets: they have this destination, and no socket.
     guest.run(&format!(
         "/usr/sbin/ip address add 192.0.2.1/24 dev {}",
@@ -122,9 +148,16 @@ fn the_kernel_and_the_switch_share_the_interface_of_a_card() {
     let shown = guest.run("quietwire switch steer show");
     assert!(!shown.contains("voice"), "{shown}");
     // The rules stay when the link is lost and returns.
-    let carrier = format!("/sys/class/net/{}/carrier", interfaces[0]);
+    let carrier = format!("/sys/class/net/{interface}/carrier");
     guest.monitor.set_link(0, false);
     guest.until(&format!("grep -q 0 {carrier}"));
+    doctor_shows(
+        &mut guest,
+        [
+            format!("{address} has no link at {interface}"),
+            format!("`ethtool {interface}` shows the state"),
+        ],
+    );
     guest.monitor.set_link(0, true);
     guest.until(&format!("grep -q 1 {carrier}"));
     guest.wires[0].carries(&guest.wires[1], &sent);
