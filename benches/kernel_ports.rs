@@ -4,8 +4,8 @@
 //! connected by the Linux bridge, by Open vSwitch, and by the switch with a vhost-user port: the same.
 //!
 //! `cargo bench -p quietwire --bench kernel_ports` prints the medians of rounds in which all sides take turns, and the goals, most of
-//! which are ratios to the Linux bridge. No thread is pinned: hosts and devices share all CPUs. Requires root, iperf3 and a quiet machine. `-- --help`
-//! lists the options.
+//! which are ratios to the Linux bridge. No thread is pinned: hosts and devices share all CPUs. Requires root, iperf3 and a quiet
+//! machine. `-- --help` lists the options.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
