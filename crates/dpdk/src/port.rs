@@ -405,6 +405,17 @@ impl PortHandle {
         }
     }
 
+    /// Returns true if a frame that the port does not accept was offered to the peer and lost by it: the peer's receive queue is shared
+    /// memory, or that of the other end of a pair of the kernel (veth(4)). Returns false if a device, or another interface of this host's
+    /// kernel, was busy.
+    #[must_use]
+    pub fn drops_when_full(&self) -> bool {
+        match &self.inner.backend {
+            Backend::AfPacket(interface) => interface.is_pair(),
+            _ => self.inner.uri.is_shared_memory(),
+        }
+    }
+
     /// Returns the descriptors of the first receive and the first transmit queue, if the port knows them.
     #[must_use]
     pub fn ring_sizes(&self) -> (Option<u16>, Option<u16>) {

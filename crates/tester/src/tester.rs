@@ -108,8 +108,8 @@ impl Tester {
                 let options = port_options(name, uri.queues());
                 let port = Port::open(eal, uri, &options, &pool)?.start()?;
                 Ok(TesterPort {
+                    drops_when_full: port.handle.drops_when_full(),
                     port,
-                    drops_when_full: uri.is_shared_memory(),
                     is_card: matches!(uri, PortUri::Pci { .. }),
                 })
             })

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Ports on kernel interfaces, through packet sockets and their mapped rings (packet(7), TPACKET_V2).
+//! Ports on kernel interfaces, through packet sockets with mapped receive rings (packet(7), TPACKET_V2).
 //!
 //! Each queue has a socket to receive and a socket to send, so that the threads of both share nothing. The port receives frames
 //! as they were on the interface: fragments stay fragments, VLAN tags that the kernel strips are reinserted, and checksums that a
 //! sender on this machine left to the network card are completed. The forwarding thread makes one system call per burst, to
-//! send, which never blocks.
+//! send, which never blocks ([`messages`]).
 //!
 //! Frames with up to 64 KiB of TCP or UDP data to be segmented come from senders on this machine and from interfaces that merge received
 //! segments. They are passed on whole, with one system call each ([`whole`]).
@@ -15,6 +15,7 @@
 //! tracks an index.
 
 mod geometry;
+mod messages;
 mod ring;
 mod slot;
 mod socket;
@@ -35,12 +36,13 @@ use nix::net::if_::if_nametoindex;
 use nix::unistd::{SysconfVar, sysconf};
 
 use self::geometry::Geometry;
+use self::messages::{Added, Messages};
 use self::ring::Ring;
 use self::slot::Content;
 use self::socket::{Failure, PacketSocket};
 use self::whole::{Refusal, Sent, WholeKinds, WholeSender};
 use crate::BURST_MAX;
-use crate::burst::{self, Burst, Mbuf, first_segment, space};
+use crate::burst::{self, Burst, Mbuf, space};
 use crate::error::Error;
 use crate::mempool::Mempool;
 use crate::port::interrupts::{Interrupts, Watched};
@@ -53,6 +55,9 @@ use crate::segment::LargeKind;
 use crate::sys::{self, TO_CUT, field};
 
 type Mbufs = [*mut sys::rte_mbuf; BURST_MAX];
+
+/// Kernel memory of a frame in transmission in addition to its data, octets.
+const SEND_OVERHEAD: usize = 1024;
 
 /// Counters of one receive queue, written by its thread only.
 #[derive(Debug, Default)]
@@ -102,7 +107,8 @@ struct Queue {
 pub(crate) struct Interface {
     queues: Vec<Arc<Queue>>,
     rx_slots: u32,
-    tx_slots: u32,
+    tx_ring_size: u16,
+    is_pair: bool,
     _promiscuity: Option<Promiscuity>,
 }
 
@@ -186,12 +192,15 @@ impl Interface {
         hardware.unwrap_or_default().1
     }
 
-    /// Returns the slots of each receive and each transmit ring.
+    /// Returns true if the interface is an end of a pair of the kernel (veth(4)). A frame that it accepts no longer found the queue of the
+    /// other end full.
+    pub(crate) const fn is_pair(&self) -> bool {
+        self.is_pair
+    }
+
+    /// Returns the slots of each receive ring, and how many of the longest frames each queue has in transmission.
     pub(crate) fn ring_sizes(&self) -> (Option<u16>, Option<u16>) {
-        (
-            u16::try_from(self.rx_slots).ok(),
-            u16::try_from(self.tx_slots).ok(),
-        )
+        (u16::try_from(self.rx_slots).ok(), Some(self.tx_ring_size))
     }
 }
 
@@ -338,40 +347,11 @@ fn free(mbufs: &mut [*mut sys::rte_mbuf]) {
     }
 }
 
-/// Copies the segments of a frame to contiguous memory. Returns false if their length differs from that of `to`.
-///
-/// # Safety
-/// The caller owns `mbuf`.
-#[inline(always)]
-unsafe fn gather(mbuf: *mut sys::rte_mbuf, mut to: &mut [u8]) -> bool {
-    let mut segment = mbuf;
-    while !segment.is_null() {
-        // SAFETY: the segments of an owned buffer are a list that ends with null; they are only read.
-        let octets: &[u8] = unsafe { first_segment(segment) };
-        let Some((place, rest)) = to.split_at_mut_checked(octets.len()) else {
-            return false;
-        };
-        place.copy_from_slice(octets);
-        to = rest;
-        // SAFETY: as above.
-        segment = unsafe { *field::next(segment) };
-    }
-    to.is_empty()
-}
-
-/// Sends frames through one ring.
+/// Sends frames.
 #[derive(Debug)]
 pub(crate) struct AfPacketTx {
-    ring: Ring,
     whole: WholeSender,
     queue: Arc<Queue>,
-}
-
-/// Frames in the slots from the next one on, in order.
-struct Requested {
-    mbufs: Mbufs,
-    lengths: [u16; BURST_MAX],
-    count: usize,
 }
 
 impl AfPacketTx {
@@ -382,7 +362,7 @@ impl AfPacketTx {
 
     /// Sends the frames of a burst. Returns the number of frames that the interface accepted.
     ///
-    /// Frames stay in the burst, in order, if the ring is full. Frames that cannot be sent (the interface is down or
+    /// Frames stay in the burst, in order, if the kernel or the device has no space for them. Frames that cannot be sent (the interface is down or
     /// gone, or the frame is longer than its MTU allows) are dropped and counted as `tx_errors`.
     #[expect(
         clippy::arithmetic_side_effects,
@@ -393,15 +373,11 @@ impl AfPacketTx {
         if burst.is_empty() {
             return 0;
         }
-        let Self { ring, whole, queue } = self;
+        let Self { whole, queue } = self;
         whole.count_call();
         let octets: u64 = burst.lengths().map(u64::from).sum();
         let octets_before = queue.tx.octets.load(Ordering::Relaxed);
-        let mut requested = Requested {
-            mbufs: [ptr::null_mut(); BURST_MAX],
-            lengths: [0; BURST_MAX],
-            count: 0,
-        };
+        let mut messages = Messages::new();
         let mut mbufs: Mbufs = [ptr::null_mut(); BURST_MAX];
         let mut count = 0;
         for (place, mbuf) in mbufs.iter_mut().zip(burst.drain_front(BURST_MAX)) {
@@ -411,34 +387,42 @@ impl AfPacketTx {
         let (mut sent, mut refused, mut taken) = (0, 0, 0);
         for &mbuf in mbufs.iter().take(count) {
             // SAFETY: the buffer is owned.
-            let put = if unsafe { *field::ol_flags(mbuf) } & TO_CUT == 0 {
-                requested.put(ring, mbuf)
-            } else {
+            let is_whole = unsafe { *field::ol_flags(mbuf) } & TO_CUT != 0;
+            // SAFETY: as above.
+            let mut added = match is_whole {
+                false => unsafe { messages.add(mbuf) },
+                true => Added::Full,
+            };
+            if added == Added::Full {
                 // Frames keep their order.
-                let (earlier, dropped) = requested.send(ring, queue, burst);
+                let (earlier, dropped) = messages.send(queue, burst);
                 sent += earlier;
                 refused += dropped;
-                if burst.is_empty() {
-                    let (put, length) = send_whole(whole, mbuf);
+                if !burst.is_empty() {
+                    break;
+                }
+                added = if is_whole {
+                    let (added, length) = send_whole(whole, mbuf);
                     sent += usize::from(length > 0);
                     add(&queue.tx.frames, u64::from(length > 0));
                     add(&queue.tx.octets, u64::from(length));
-                    put
+                    added
                 } else {
-                    PutResult::Full
-                }
-            };
-            match put {
-                PutResult::Done => {}
-                PutResult::Unfit => {
+                    // SAFETY: as above.
+                    unsafe { messages.add(mbuf) }
+                };
+            }
+            match added {
+                Added::Done => {}
+                Added::Unfit => {
                     free(&mut [mbuf]);
                     refused += 1;
                 }
-                PutResult::Full => break,
+                Added::Full => break,
             }
             taken += 1;
         }
-        let (later, dropped) = requested.send(ring, queue, burst);
+        let (later, dropped) = messages.send(queue, burst);
         sent += later;
         refused += dropped;
         burst.append_raw(mbufs.iter().copied().take(count).skip(taken));
@@ -454,139 +438,15 @@ impl AfPacketTx {
 
 /// Sends a frame with a request for segmentation. Returns the octets of a frame that was sent, else 0.
 #[cold]
-fn send_whole(whole: &mut WholeSender, mbuf: *mut sys::rte_mbuf) -> (PutResult, u32) {
+fn send_whole(whole: &mut WholeSender, mbuf: *mut sys::rte_mbuf) -> (Added, u32) {
     // SAFETY: the buffer is owned by the caller.
     match unsafe { whole.send(mbuf) } {
         Sent::Done(length) => {
             free(&mut [mbuf]);
-            (PutResult::Done, length)
+            (Added::Done, length)
         }
-        Sent::Busy => (PutResult::Full, 0),
-        Sent::Refused => (PutResult::Unfit, 0),
-    }
-}
-
-/// Result of putting a frame into a slot.
-enum PutResult {
-    Done,
-    Unfit,
-    Full,
-}
-
-impl Requested {
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::arithmetic_side_effects,
-        reason = "at most BURST_MAX frames, each within a slot, which is shorter than 64 KiB"
-    )]
-    #[inline(always)]
-    fn put(&mut self, ring: &mut Ring, mbuf: *mut sys::rte_mbuf) -> PutResult {
-        // SAFETY: the buffer is owned by the caller.
-        let length = unsafe { *field::pkt_len(mbuf) } as usize;
-        let ahead = self.count as u32;
-        let Some(slot) = ring.writable(ahead) else {
-            return PutResult::Full;
-        };
-        let is_written = length >= slot::ETHERNET_HEADER
-            // SAFETY: as above.
-            && slot::pack(slot, length).is_some_and(|to| unsafe { gather(mbuf, to) });
-        let (Some(place), Some(noted)) = (
-            self.mbufs.get_mut(self.count),
-            self.lengths.get_mut(self.count),
-        ) else {
-            return PutResult::Full;
-        };
-        if !is_written {
-            return PutResult::Unfit;
-        }
-        ring.request_send(ahead);
-        *place = mbuf;
-        *noted = length as u16;
-        self.count += 1;
-        PutResult::Done
-    }
-
-    /// Lets the kernel send. Frames for which it has no space return to the burst. Returns the numbers of sent and of dropped
-    /// frames. No frame is requested afterwards.
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::arithmetic_side_effects,
-        reason = "at most BURST_MAX frames, of which those taken are some, and those passed over are some of these"
-    )]
-    #[inline(always)]
-    fn send(&mut self, ring: &mut Ring, queue: &Queue, burst: &mut Burst) -> (usize, usize) {
-        if self.count == 0 {
-            return (0, 0);
-        }
-        let outcome = queue.sender.kick();
-        let taken = ring.settle(self.count as u32) as usize;
-        let lengths = self.lengths.get(..taken).unwrap_or(&[]);
-        let octets: usize = lengths.iter().map(|length| usize::from(*length)).sum();
-        let (passed_over, lost) = if outcome == Ok(octets) {
-            (0, 0)
-        } else {
-            self.passed_over(queue, taken, outcome)
-        };
-        let mut dropped = passed_over;
-        if taken < self.count && is_permanent_error(outcome, &queue.sender) {
-            dropped += self.count - taken;
-            free(self.mbufs.get_mut(..self.count).unwrap_or(&mut []));
-        } else {
-            free(self.mbufs.get_mut(..taken).unwrap_or(&mut []));
-            let back = self.mbufs.iter().copied().take(self.count).skip(taken);
-            burst.append_raw(back);
-        }
-        self.count = 0;
-        let sent = taken - passed_over;
-        add(&queue.tx.frames, sent as u64);
-        add(&queue.tx.octets, (octets - lost) as u64);
-        (sent, dropped)
-    }
-
-    /// Returns number and octets of the frames that the kernel skipped because they are longer than the interface
-    /// allows. Their slots look like others, so this compares them with the interface's limit.
-    #[expect(
-        clippy::arithmetic_side_effects,
-        reason = "at most BURST_MAX frames, each shorter than 64 KiB, with at most one tag"
-    )]
-    #[cold]
-    fn passed_over(
-        &self,
-        queue: &Queue,
-        taken: usize,
-        outcome: Result<usize, Errno>,
-    ) -> (usize, usize) {
-        let mtu = queue.sender.mtu();
-        let (mut all, mut count, mut lost) = (0, 0, 0);
-        for (mbuf, length) in self.mbufs.iter().zip(&self.lengths).take(taken) {
-            // SAFETY: the buffer is owned by this value.
-            let octets: &[u8] = unsafe { first_segment(*mbuf) };
-            // The kernel allows one additional tag (packet(7)).
-            let tag = slot::tags(octets).min(slot::TAG);
-            let limit = mtu.map_or(0, |mtu| mtu.saturating_add(slot::ETHERNET_HEADER + tag));
-            let length = usize::from(*length);
-            all += length;
-            if length > limit {
-                count += 1;
-                lost += length;
-            }
-        }
-        match outcome {
-            // The limit may have changed since then, so the kernel's count of octets takes precedence.
-            Ok(sent) if sent < all => (count.max(1), all - sent),
-            _ => (count, lost),
-        }
-    }
-}
-
-/// Returns true if a retry is useless because the interface is down or gone. Without a carrier, a driver without a queueing
-/// discipline refuses frames with the same error as when it is busy.
-#[cold]
-fn is_permanent_error(outcome: Result<usize, Errno>, sender: &PacketSocket) -> bool {
-    match outcome {
-        Ok(_) | Err(Errno::EAGAIN | Errno::ENOMEM | Errno::EINTR) => false,
-        Err(Errno::ENOBUFS) => !sender.link_is_up(),
-        Err(_) => true,
+        Sent::Busy => (Added::Full, 0),
+        Sent::Refused => (Added::Unfit, 0),
     }
 }
 
@@ -618,17 +478,19 @@ pub(crate) fn open(
     let page_size = sysconf(SysconfVar::PAGE_SIZE).ok().flatten();
     let page_size = page_size.and_then(|size| usize::try_from(size).ok());
     let slot_space = slot::space(options.frame_size_max);
-    let geometry = |slots| Geometry::new(slots, slot_space, page_size.unwrap_or(4096));
-    let rx_geometry = geometry(options.rx_ring_size);
-    let tx_geometry = geometry(options.tx_ring_size);
+    let geometry = Geometry::new(options.rx_ring_size, slot_space, page_size.unwrap_or(4096));
+    // Space for as many of the longest frames. If it is too small, frames return unsent.
+    let in_transmission = slot_space
+        .saturating_add(SEND_OVERHEAD)
+        .saturating_mul(options.tx_ring_size.into());
     let (mut rx, mut tx, mut shared) = (Vec::new(), Vec::new(), Vec::new());
     let mut kinds = None;
-    let geometries = (rx_geometry, tx_geometry);
     let stock = options.ring_stock.as_ref();
-    let pairs = stock::pairs(stock, queues, geometries).map_err(failed)?;
+    let receivers = stock::receivers(stock, queues, geometry).map_err(failed)?;
     let large_pool = whole::large_pool(pool.eal());
-    for (number, pair) in pairs.into_iter().enumerate() {
-        let (receiver, sender) = pair.attach(index).map_err(failed)?;
+    for (number, receiver) in receivers.into_iter().enumerate() {
+        let receiver = receiver.with_interface(index);
+        let sender = PacketSocket::sender(index, in_transmission).map_err(failed)?;
         let whole = PacketSocket::whole_sender(index).map_err(failed)?;
         let queue = Arc::new(Queue {
             receiver: Arc::new(receiver),
@@ -638,9 +500,7 @@ pub(crate) fn open(
             tx: TxCounters::default(),
             missed: AtomicU64::new(0),
         });
-        let map = |socket: &Arc<PacketSocket>, geometry| {
-            Ring::map(socket, geometry).map_err(|error| failed(("mmap", error)))
-        };
+        let ring = Ring::map(&queue.receiver, geometry).map_err(|error| failed(("mmap", error)))?;
         let interrupt = interrupts.get(number).map(|interrupts| {
             let socket = queue.receiver.try_clone()?;
             interrupts.watch(socket)
@@ -649,7 +509,7 @@ pub(crate) fn open(
             _interrupt: interrupt
                 .transpose()
                 .map_err(|error| fail("receive interrupts", error.to_string()))?,
-            ring: map(&queue.receiver, rx_geometry)?,
+            ring,
             length_max: u32::try_from(slot::length_max(options.frame_size_max)).unwrap_or(u32::MAX),
             pool: pool.clone(),
             large_pool: large_pool.clone(),
@@ -660,7 +520,6 @@ pub(crate) fn open(
             WholeKinds::of(&queue.whole.features(interface).unwrap_or_default())
         });
         tx.push(AfPacketTx {
-            ring: map(&queue.sender, tx_geometry)?,
             whole: WholeSender::new(Arc::clone(&queue.whole), kinds),
             queue: Arc::clone(&queue),
         });
@@ -674,6 +533,9 @@ pub(crate) fn open(
             return Err(fail("SIOCGIFHWADDR", cause.to_owned()));
         }
     }
+    let is_pair = shared
+        .first()
+        .is_some_and(|queue| queue.whole.is_pair(interface));
     PacketSocket::start(shared.iter().map(|queue| &*queue.receiver)).map_err(|failure| {
         match failure {
             // Older kernels join only sockets of interfaces that are up.
@@ -686,12 +548,13 @@ pub(crate) fn open(
     })?;
     let interface = Interface {
         queues: shared,
-        rx_slots: rx_geometry.slots,
-        tx_slots: tx_geometry.slots,
+        rx_slots: geometry.slots,
+        tx_ring_size: options.tx_ring_size,
+        is_pair,
         _promiscuity: promiscuity,
     };
     if let Some(stock) = stock {
-        stock.fill(geometries);
+        stock.fill(geometry);
     }
     Ok((rx, tx, interface))
 }

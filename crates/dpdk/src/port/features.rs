@@ -9,6 +9,7 @@ use nix::libc;
 use super::interface_request::InterfaceRequest;
 
 /// linux/ethtool.h.
+const ETHTOOL_GDRVINFO: u32 = 0x03;
 const ETHTOOL_GSTRINGS: u32 = 0x1b;
 const ETHTOOL_GSSET_INFO: u32 = 0x37;
 const ETHTOOL_GFEATURES: u32 = 0x3a;
@@ -30,6 +31,15 @@ struct SetInfo {
     reserved: u32,
     mask: u64,
     length: u32,
+}
+
+/// struct ethtool_drvinfo.
+#[repr(C)]
+struct DriverInfo {
+    command: u32,
+    driver: [u8; NAME],
+    /// Versions, bus, reserved octets, sizes.
+    others: [u8; 4 * NAME + 12 + 20],
 }
 
 /// struct ethtool_gstrings.
@@ -83,6 +93,8 @@ unsafe trait Request {}
 
 // SAFETY: linux/ethtool.h, struct ethtool_sset_info; the kernel writes one word for each bit of the mask, and one bit is set.
 unsafe impl Request for SetInfo {}
+// SAFETY: linux/ethtool.h, struct ethtool_drvinfo, which the kernel fills.
+unsafe impl Request for DriverInfo {}
 // SAFETY: struct ethtool_gstrings; the kernel writes all names of the set, of which there is space for `FEATURES_MAX` (checked by
 // `names`).
 unsafe impl Request for Names {}
@@ -185,11 +197,27 @@ fn names(socket: BorrowedFd<'_>, interface: &str) -> Result<Vec<String>, Errno> 
         names: [[0; NAME]; FEATURES_MAX],
     });
     request(socket, interface, &mut *all)?;
-    let text = |octets: &[u8; NAME]| {
-        let end = octets.iter().position(|octet| *octet == 0).unwrap_or(NAME);
-        String::from_utf8_lossy(octets.get(..end).unwrap_or_default()).into_owned()
-    };
     Ok(all.names.iter().take(length).map(text).collect())
+}
+
+/// Returns the text before the first zero.
+fn text(octets: &[u8; NAME]) -> String {
+    let end = octets.iter().position(|octet| *octet == 0).unwrap_or(NAME);
+    String::from_utf8_lossy(octets.get(..end).unwrap_or_default()).into_owned()
+}
+
+/// Returns the name of the driver of the interface with this name, such as `veth`, in the network namespace of `socket`.
+///
+/// # Errors
+/// The kernel's error, such as EOPNOTSUPP.
+pub(super) fn driver(socket: BorrowedFd<'_>, interface: &str) -> Result<String, Errno> {
+    let mut info = DriverInfo {
+        command: ETHTOOL_GDRVINFO,
+        driver: [0; NAME],
+        others: [0; 4 * NAME + 12 + 20],
+    };
+    request(socket, interface, &mut info)?;
+    Ok(text(&info.driver))
 }
 
 /// Calls SIOCETHTOOL.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A mapped packet ring (packet(7), PACKET_RX_RING and PACKET_TX_RING with TPACKET_V2): an array of slots. The status word at
+//! A mapped receive ring (packet(7), PACKET_RX_RING with TPACKET_V2): an array of slots. The status word at
 //! the start of a slot determines whether the kernel or this process owns it.
 
 // The number of slots is a power of two, and slots lie within the mapping, so the operations that could wrap do not leave it.
@@ -18,10 +18,6 @@ use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::geometry::Geometry;
 use super::socket::PacketSocket;
-
-/// Bits of the status of a transmit slot that determine its state. The others concern time stamps.
-const TX_STATE: u32 =
-    libc::TP_STATUS_SEND_REQUEST | libc::TP_STATUS_SENDING | libc::TP_STATUS_WRONG_FORMAT;
 
 /// A mapped ring and the next slot.
 #[derive(Debug)]
@@ -111,45 +107,6 @@ impl Ring {
         quietwire_memory::prefetch_address(self.slot(1).as_ptr());
         Some(Received { ring: self, status })
     }
-
-    /// Returns the slot `ahead` of the next one if a frame can be written there. The kernel reads none of them before
-    /// [`Ring::head`] is passed to it.
-    #[inline(always)]
-    pub(super) fn writable(&mut self, ahead: u32) -> Option<&mut [u8]> {
-        if ahead >= self.geometry.slots {
-            return None;
-        }
-        let state = self.status(ahead).load(Ordering::Acquire) & TX_STATE;
-        // SAFETY: the slot is within the mapping (`slot`); the kernel does not access it until its status requests sending,
-        // which requires `&mut self`.
-        (state == libc::TP_STATUS_AVAILABLE).then(|| unsafe {
-            slice::from_raw_parts_mut(self.slot(ahead).as_ptr(), self.geometry.slot_size as usize)
-        })
-    }
-
-    /// Requests that the kernel sends the slot `ahead` of the next one.
-    #[inline(always)]
-    pub(super) fn request_send(&mut self, ahead: u32) {
-        self.status(ahead)
-            .store(libc::TP_STATUS_SEND_REQUEST, Ordering::Release);
-    }
-
-    /// Returns how many of the next `requested` slots the kernel has taken since the request, passes these, and reclaims
-    /// the others. Afterwards no slot waits, and this side and the kernel agree on the next one.
-    #[inline]
-    pub(super) fn settle(&mut self, requested: u32) -> u32 {
-        let waits = |ahead: &u32| {
-            let state = self.status(*ahead).load(Ordering::Acquire) & TX_STATE;
-            state == libc::TP_STATUS_SEND_REQUEST || state == libc::TP_STATUS_WRONG_FORMAT
-        };
-        let taken = (0..requested).find(waits).unwrap_or(requested);
-        for ahead in taken..requested {
-            self.status(ahead)
-                .store(libc::TP_STATUS_AVAILABLE, Ordering::Release);
-        }
-        self.head = self.head.wrapping_add(taken);
-        taken
-    }
 }
 
 impl Drop for Ring {
@@ -230,39 +187,6 @@ mod tests {
                 geometry.length()
             );
         }
-
-        /// Tests against a simulated kernel that takes some of the requested slots and finishes some of these.
-        #[test]
-        fn transmit_slots_are_never_written_while_the_kernel_has_them(
-            steps in prop::collection::vec((1u32..=64, any::<u32>(), any::<u32>()), 1..100),
-        ) {
-            let mut ring = Ring::unserved(Geometry::new(32, 64, PAGE));
-            // The kernel's next slot, and the number of unfinished slots before it.
-            let (mut next, mut flying) = (0u32, 0u32);
-            for (wanted, takes, finishes) in steps {
-                let mut asked = 0;
-                while asked < wanted && ring.writable(asked).is_some() {
-                    ring.request_send(asked);
-                    asked += 1;
-                }
-                prop_assert_eq!(asked, wanted.min(32 - flying));
-                let taken = takes % (asked + 1);
-                for _ in 0..taken {
-                    let status = ring.status(next.wrapping_sub(ring.head));
-                    prop_assert_eq!(status.load(Ordering::Relaxed), libc::TP_STATUS_SEND_REQUEST);
-                    status.store(libc::TP_STATUS_SENDING, Ordering::Relaxed);
-                    next = next.wrapping_add(1);
-                }
-                flying += taken;
-                prop_assert_eq!(ring.settle(asked), taken);
-                prop_assert_eq!(ring.head, next);
-                for _ in 0..finishes % (flying + 1) {
-                    let oldest = next.wrapping_sub(flying).wrapping_sub(ring.head);
-                    ring.status(oldest).store(libc::TP_STATUS_TS_SOFTWARE, Ordering::Relaxed);
-                    flying -= 1;
-                }
-            }
-        }
     }
 
     #[test]
@@ -271,8 +195,8 @@ mod tests {
         assert!(ring.next_received().is_none());
         for round in 0u8..5 {
             for number in 0u8..20 {
-                let slot = ring.writable(u32::from(number)).unwrap();
-                slot[60] = number + round;
+                // SAFETY: the slot is within the mapping, and nobody else has the ring.
+                unsafe { *ring.slot(u32::from(number)).as_ptr().add(60) = number + round };
                 let status = ring.status(u32::from(number));
                 status.store(libc::TP_STATUS_USER, Ordering::Release);
             }
@@ -287,19 +211,5 @@ mod tests {
             assert_eq!(ring.received(64), 0);
         }
         assert_eq!(ring.head, 100);
-    }
-
-    #[test]
-    fn a_refused_slot_is_reclaimed_with_later_ones() {
-        let mut ring = Ring::unserved(Geometry::new(32, 64, PAGE));
-        for ahead in 0..3 {
-            ring.request_send(ahead);
-        }
-        ring.status(0).store(0, Ordering::Relaxed);
-        ring.status(1)
-            .store(libc::TP_STATUS_WRONG_FORMAT, Ordering::Relaxed);
-        assert_eq!(ring.settle(3), 1);
-        assert!((0..32).all(|ahead| ring.writable(ahead).is_some()));
-        assert!(ring.writable(32).is_none());
     }
 }

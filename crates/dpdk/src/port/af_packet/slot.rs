@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Contents of a slot: conversion of a received slot to a complete frame, and of a frame to a slot to send.
+//! Contents of a slot: conversion to a complete frame.
 
 // Memory that the kernel writes: no cast loses a value, no index is unchecked, and no arithmetic overflows.
 #![cfg_attr(
@@ -11,8 +11,6 @@
         clippy::arithmetic_side_effects
     )
 )]
-
-use std::ops::Range;
 
 use nix::libc;
 use quietwire_packet::be16_at;
@@ -39,8 +37,6 @@ const TAG_CONTROL: usize = 24;
 const TAG_PROTOCOL: usize = 26;
 /// `sll_pkttype` of the struct sockaddr_ll behind it.
 const KIND: usize = 42;
-/// Offset of the frame in a slot to send: after the header (TPACKET2_HDRLEN without struct sockaddr_ll).
-const SEND_OFFSET: usize = 32;
 /// Upper bound of the offset of a received frame: header, socket address, padding, virtio header.
 const RECEIVE_OFFSET_MAX: usize = 96;
 
@@ -74,7 +70,7 @@ pub(super) struct Queued {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Tag(pub(super) u16, pub(super) u16);
 
-/// Returns the size of a slot for frames of `frame_size_max` octets with FCS, in either direction, octets.
+/// Returns the size of a slot for frames of `frame_size_max` octets with FCS, octets.
 pub(super) fn space(frame_size_max: u16) -> usize {
     length_max(frame_size_max).saturating_add(RECEIVE_OFFSET_MAX + TAGS_MAX * TAG)
 }
@@ -189,18 +185,6 @@ fn tag(status: u32, slot: &[u8]) -> Option<Tag> {
         u16::from_ne_bytes(array(slot, TAG_PROTOCOL)?)
     };
     Some(Tag(protocol, u16::from_ne_bytes(array(slot, TAG_CONTROL)?)))
-}
-
-/// Writes the length of a frame to a slot to send. Returns the place of the frame's octets.
-#[inline]
-pub(super) fn pack(slot: &mut [u8], length: usize) -> Option<&mut [u8]> {
-    let octets = u32::try_from(length).ok()?.to_ne_bytes();
-    let place: Range<usize> = SEND_OFFSET..SEND_OFFSET.checked_add(length)?;
-    if slot.len() < place.end {
-        return None;
-    }
-    *slot.get_mut(LENGTH..)?.first_chunk_mut::<4>()? = octets;
-    slot.get_mut(place)
 }
 
 fn array<const N: usize>(octets: &[u8], at: usize) -> Option<[u8; N]> {
@@ -340,24 +324,6 @@ mod tests {
         assert!(!is_outgoing(&own));
         own[KIND] = libc::PACKET_OUTGOING;
         assert!(is_outgoing(&own));
-    }
-
-    #[test]
-    fn a_frame_is_written_where_the_kernel_reads_it() {
-        let mut slot = vec![0; 200];
-        pack(&mut slot, 100).unwrap().fill(7);
-        assert_eq!(
-            slot[LENGTH..LENGTH + 4],
-            100u32.to_ne_bytes(),
-            "struct tpacket2_hdr, tp_len"
-        );
-        assert_eq!(
-            SEND_OFFSET,
-            libc::TPACKET2_HDRLEN - size_of::<libc::sockaddr_ll>()
-        );
-        assert!(slot[SEND_OFFSET..SEND_OFFSET + 100].iter().all(|o| *o == 7));
-        assert!(slot[SEND_OFFSET + 100..].iter().all(|o| *o == 0));
-        assert!(pack(&mut slot, 168).is_some() && pack(&mut slot, 169).is_none());
     }
 
     proptest! {

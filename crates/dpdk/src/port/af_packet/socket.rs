@@ -3,7 +3,7 @@
 //! (netdevice(7)).
 
 use std::io::{IoSlice, IoSliceMut};
-use std::mem;
+use std::mem::{self, MaybeUninit};
 use std::ops::Deref;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr;
@@ -14,13 +14,11 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 use nix::sys::uio::{readv, writev};
 
 use super::geometry::Geometry;
-use crate::port::features::Features;
+use crate::port::features::{self, Features};
 use crate::port::interface_request::InterfaceRequest;
 
 /// linux/if_packet.h, TPACKET_V2.
 const VERSION_2: libc::c_int = 1;
-/// Kernel memory of a frame in transmission in addition to its data, octets.
-const SEND_OVERHEAD: usize = 1024;
 /// Most octets that frames longer than a slot occupy in the kernel, in each direction: a few round trips of TCP on this machine.
 const WHOLE_FRAMES_MAX: usize = 16 << 20;
 /// linux/if_packet.h, PACKET_COPY_THRESH.
@@ -63,20 +61,15 @@ impl PacketSocket {
         Ok(own)
     }
 
-    /// Creates a socket that sends from a ring and never receives, without an interface.
+    /// Creates a socket that sends and never receives. The kernel holds up to about `octets` octets of frames in transmission.
     ///
-    /// The kernel skips a frame that the interface refuses (PACKET_LOSS). Frames go to the driver without a queueing
-    /// discipline (PACKET_QDISC_BYPASS): a queueing discipline delays frames, and drops them after this side has counted
-    /// them as sent (all of them, while the interface has no carrier).
-    pub(super) fn sender(ring: Geometry) -> Result<Self, Failure> {
-        let own = Self::new(NO_INTERFACE)?;
-        own.set("PACKET_LOSS", libc::PACKET_LOSS, &1i32)?;
+    /// Frames go to the driver without a queueing discipline (PACKET_QDISC_BYPASS): a queueing discipline delays frames, and drops them
+    /// after this side has counted them as sent (all of them, while the interface has no carrier).
+    pub(super) fn sender(interface: u32, octets: usize) -> Result<Self, Failure> {
+        let own = Self::new(interface)?;
         own.set("PACKET_QDISC_BYPASS", libc::PACKET_QDISC_BYPASS, &1)?;
-        own.set("PACKET_TX_RING", libc::PACKET_TX_RING, &ring.request())?;
-        // Space for a full ring. If it is too small, frames return unsent.
-        let size = (ring.slot_size as usize).saturating_add(SEND_OVERHEAD);
-        let octets = size.saturating_mul(ring.slots as usize);
         own.set_size([libc::SO_SNDBUFFORCE, libc::SO_SNDBUF], octets);
+        own.bind(0)?;
         Ok(own)
     }
 
@@ -84,13 +77,6 @@ impl PacketSocket {
     pub(super) fn with_interface(mut self, interface: u32) -> Self {
         self.interface = interface.cast_signed();
         self
-    }
-
-    /// Sets the interface of a socket that sends.
-    pub(super) fn bind_sender(self, interface: u32) -> Result<Self, Failure> {
-        let own = self.with_interface(interface);
-        own.bind(0)?;
-        Ok(own)
     }
 
     /// Creates a socket that sends frames with a `virtio_net_hdr`, one by one, and never receives.
@@ -133,6 +119,11 @@ impl PacketSocket {
     /// Returns the offload features of the interface with this name.
     pub(super) fn features(&self, interface: &str) -> Result<Features, Errno> {
         Features::of(self.as_fd(), interface)
+    }
+
+    /// Returns true if the interface with this name is an end of a pair of the kernel (veth(4)).
+    pub(super) fn is_pair(&self, interface: &str) -> bool {
+        features::driver(self.as_fd(), interface).is_ok_and(|driver| driver == "veth")
     }
 
     /// Returns a socket without a ring, which receives and sends frame by frame.
@@ -255,13 +246,21 @@ impl PacketSocket {
             .map_err(|error| ("SO_DETACH_FILTER", error))
     }
 
-    /// Lets the kernel send the frames in its ring, without blocking. Returns the octets of the sent frames. An error occurs after
-    /// an unknown number of them.
+    /// Sends frames with one call, without blocking. Returns how many of the first ones the kernel has sent; an error is that of the first
+    /// one (sendmmsg(2)).
+    ///
+    /// # Safety
+    /// The headers are initialized, and what they point to is memory of this process.
     #[inline]
-    pub(super) fn kick(&self) -> Result<usize, Errno> {
-        // SAFETY: an open socket; no octets are read from the null pointer.
-        let sent = unsafe { libc::send(self.as_raw_fd(), ptr::null(), 0, libc::MSG_DONTWAIT) };
-        Errno::result(sent).map(libc::ssize_t::cast_unsigned)
+    pub(super) unsafe fn send_messages(
+        &self,
+        headers: &mut [MaybeUninit<libc::mmsghdr>],
+    ) -> Result<usize, Errno> {
+        let count = libc::c_uint::try_from(headers.len()).unwrap_or(libc::c_uint::MAX);
+        let first = headers.as_mut_ptr().cast();
+        // SAFETY: an open socket, and `count` initialized headers.
+        let sent = unsafe { libc::sendmmsg(self.as_raw_fd(), first, count, libc::MSG_DONTWAIT) };
+        Errno::result(sent).map(|sent| usize::try_from(sent).unwrap_or_default())
     }
 
     /// Returns the number of frames lost because of a full ring since the last call.

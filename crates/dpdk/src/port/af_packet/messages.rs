@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Frames without segmentation that go out with one system call (sendmmsg(2)), from the packet buffers.
+//!
+//! A transmit ring (packet(7), PACKET_TX_RING) passes pages of the ring to the device instead. The other end of a `veth` pair copies them to
+//! new pages (skb_orphan_frags, linux/skbuff.h), which takes longer than the kernel's copy of a frame to a buffer of its own, and most of
+//! all if another CPU receives the frames.
+
+use std::mem::MaybeUninit;
+use std::{array, ptr};
+
+use nix::errno::Errno;
+use nix::libc;
+
+use super::socket::PacketSocket;
+use super::{Queue, add, free, slot};
+use crate::BURST_MAX;
+use crate::burst::{Burst, first_segment};
+use crate::sys::{self, field};
+
+/// Pieces of the frames of a call. A frame of the longest size in the smallest buffers has fewer.
+const PIECES_MAX: usize = 4 * BURST_MAX;
+
+/// Result of the addition of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Added {
+    Done,
+    /// It can never be sent.
+    Unfit,
+    /// The frames before it have to be sent first.
+    Full,
+}
+
+/// Frames to send, in order, as messages of one call.
+pub(super) struct Messages {
+    mbufs: [*mut sys::rte_mbuf; BURST_MAX],
+    lengths: [u32; BURST_MAX],
+    /// The first `count` are initialized, and point to pieces of this value.
+    headers: [MaybeUninit<libc::mmsghdr>; BURST_MAX],
+    count: usize,
+    /// The first `pieces_used` are initialized.
+    pieces: [MaybeUninit<libc::iovec>; PIECES_MAX],
+    pieces_used: usize,
+}
+
+/// What a refused frame means for the frames of a call.
+enum Refusal {
+    /// The kernel accepts none for now.
+    Busy,
+    /// This frame is refused, and others may not be.
+    Frame,
+    /// The interface is down or gone.
+    Interface,
+}
+
+impl Refusal {
+    /// Without a carrier, a driver refuses frames with the same error as when it is busy.
+    #[cold]
+    fn of(error: Errno, sender: &PacketSocket) -> Self {
+        match error {
+            Errno::EAGAIN | Errno::ENOMEM | Errno::EINTR => Self::Busy,
+            Errno::ENOBUFS if sender.link_is_up() => Self::Busy,
+            Errno::EMSGSIZE | Errno::EINVAL => Self::Frame,
+            _ => Self::Interface,
+        }
+    }
+}
+
+impl Messages {
+    #[inline(always)]
+    pub(super) fn new() -> Self {
+        Self {
+            mbufs: [ptr::null_mut(); BURST_MAX],
+            lengths: [0; BURST_MAX],
+            headers: array::from_fn(|_| MaybeUninit::uninit()),
+            count: 0,
+            pieces: array::from_fn(|_| MaybeUninit::uninit()),
+            pieces_used: 0,
+        }
+    }
+
+    /// Adds a frame.
+    ///
+    /// # Safety
+    /// The caller owns `mbuf`, and leaves it to this value if the frame is added.
+    #[inline(always)]
+    pub(super) unsafe fn add(&mut self, mbuf: *mut sys::rte_mbuf) -> Added {
+        // SAFETY: the buffer is owned.
+        let (length, segments) = unsafe { (*field::pkt_len(mbuf), *field::nb_segs(mbuf)) };
+        let first_piece = self.pieces_used;
+        let end = first_piece.saturating_add(segments.into());
+        if (length as usize) < slot::ETHERNET_HEADER || usize::from(segments) > PIECES_MAX {
+            return Added::Unfit;
+        }
+        let (Some(pieces), Some(header), Some(place), Some(noted)) = (
+            self.pieces.get_mut(first_piece..end),
+            self.headers.get_mut(self.count),
+            self.mbufs.get_mut(self.count),
+            self.lengths.get_mut(self.count),
+        ) else {
+            return Added::Full;
+        };
+        let mut segment = mbuf;
+        for piece in pieces.iter_mut() {
+            if segment.is_null() {
+                return Added::Unfit;
+            }
+            // SAFETY: the segments of an owned buffer are a list that ends with null; they are only read.
+            let octets: &[u8] = unsafe { first_segment(segment) };
+            piece.write(libc::iovec {
+                iov_base: octets.as_ptr().cast_mut().cast(),
+                iov_len: octets.len(),
+            });
+            // SAFETY: as above.
+            segment = unsafe { *field::next(segment) };
+        }
+        header.write(libc::mmsghdr {
+            msg_hdr: libc::msghdr {
+                msg_name: ptr::null_mut(),
+                msg_namelen: 0,
+                // Set by `send`: this value may move before.
+                msg_iov: ptr::null_mut(),
+                msg_iovlen: segments.into(),
+                msg_control: ptr::null_mut(),
+                msg_controllen: 0,
+                msg_flags: 0,
+            },
+            msg_len: 0,
+        });
+        *place = mbuf;
+        *noted = length;
+        self.count = self.count.saturating_add(1);
+        self.pieces_used = end;
+        Added::Done
+    }
+
+    /// Sends the frames. Those for which the kernel has no space return to the burst. Returns the numbers of sent and of dropped frames. No
+    /// frame is left afterwards.
+    #[inline(always)]
+    pub(super) fn send(&mut self, queue: &Queue, burst: &mut Burst) -> (usize, usize) {
+        if self.count == 0 {
+            return (0, 0);
+        }
+        self.point_to_pieces();
+        let (mut done, mut dropped, mut octets) = (0_usize, 0_usize, 0_u64);
+        // Each turn passes a frame, or is the last one.
+        while let Some(headers) = self.headers.get_mut(done..self.count)
+            && !headers.is_empty()
+        {
+            // SAFETY: the first `count` headers are initialized; their pieces are memory of owned buffers, which is only read.
+            match unsafe { queue.sender.send_messages(headers) } {
+                Ok(0) => break,
+                Ok(sent) => {
+                    let lengths = self.lengths.iter().skip(done).take(sent);
+                    octets = octets.saturating_add(lengths.map(|length| u64::from(*length)).sum());
+                    done = done.saturating_add(sent);
+                }
+                Err(error) => match Refusal::of(error, &queue.sender) {
+                    Refusal::Busy => break,
+                    Refusal::Frame => {
+                        done = done.saturating_add(1);
+                        dropped = dropped.saturating_add(1);
+                    }
+                    Refusal::Interface => {
+                        dropped = dropped.saturating_add(self.count.saturating_sub(done));
+                        done = self.count;
+                    }
+                },
+            }
+        }
+        free(self.mbufs.get_mut(..done).unwrap_or_default());
+        burst.append_raw(self.mbufs.iter().copied().take(self.count).skip(done));
+        (self.count, self.pieces_used) = (0, 0);
+        let sent = done.saturating_sub(dropped);
+        add(&queue.tx.frames, sent as u64);
+        add(&queue.tx.octets, octets);
+        (sent, dropped)
+    }
+
+    /// Makes each header point to its pieces.
+    #[inline(always)]
+    fn point_to_pieces(&mut self) {
+        let mut first = 0_usize;
+        for header in self.headers.iter_mut().take(self.count) {
+            // SAFETY: initialized, as one of the first `count`.
+            let header = unsafe { header.assume_init_mut() };
+            let count = header.msg_hdr.msg_iovlen as usize;
+            let pieces = self.pieces.get_mut(first..).unwrap_or_default();
+            header.msg_hdr.msg_iov = pieces.as_mut_ptr().cast();
+            first = first.saturating_add(count);
+        }
+    }
+}
