@@ -7,7 +7,8 @@ two external ports (nat_requirements.rs), and a mapping has that of the parity o
 mapping of an inside port has the other one.
 
 `nat_requirements.py DIRECTORY BEHAVIOUR` prints the cases of another mapping behaviour than the default. Such a NAT does not meet REQ-1 of
-RFC 4787. `nat_requirements.py DIRECTORY deterministic` prints those of a NAT whose blocks of two ports are computed from two inside addresses.
+RFC 4787. `nat_requirements.py DIRECTORY deterministic` prints those of a NAT whose blocks of two ports are computed from two inside addresses,
+and `nat_requirements.py DIRECTORY ranges` those of a NAT with two external ports below 1024 and two from there on.
 """
 
 import json
@@ -270,12 +271,28 @@ def deterministic():
         case(f"{name}: a host has no port of another one", [], without_space(make((HOST, 5002), (REMOTE, 53))), there)
 
 
+def ranges():
+    """RFC 4787, REQ-3a: an external port is below 1024 if the inside port is."""
+    ways = [(500, 1022), (5000, 1024), (501, 1023), (5001, 1025)]
+    for name, make, _ in KINDS:
+        covers = ["4787 REQ-3a"] if make is udp else []
+        steps = [outward(make, (HOST, port), (OWN, external), (REMOTE, 53)) for port, external in ways]
+        case(f"{name}: an external port is of the range of the inside port", covers, *steps)
+        steps = [inward(make, (OTHER, 9), (OWN, external), (HOST, port)) for port, external in ways]
+        case(f"{name}: ports of both ranges lead to their host", covers, *steps)
+        steps = [without_space(make((HOST, port), (REMOTE, 53))) for port in (502, 5002)]
+        case(f"{name}: no two mappings of a range share a port", [], *steps)
+
+
 BEHAVIOURS = {"address-dependent": address_dependent, "address-and-port-dependent": address_and_port_dependent}
+# Other external ports than those of the default.
+POOLS = {"deterministic": deterministic, "ranges": ranges}
 
 
 # Requirements that single frames cannot show, and the tests that cover them.
 ELSEWHERE = {
     "4787 REQ-2": "a_host_has_one_external_address",
+    "4787 REQ-3a": "an_external_port_is_of_the_range_of_the_inside_port",
     "4787 REQ-5": "outbound_datagrams_extend_a_mapping_and_inbound_ones_do_not",
     "4787 REQ-6": "outbound_datagrams_extend_a_mapping_and_inbound_ones_do_not",
     "4787 REQ-11": "answers_return_to_the_sender_and_no_external_endpoint_is_shared",
@@ -295,7 +312,7 @@ ELSEWHERE = {
     "6888 REQ-15": "external_ports_are_drawn",
 }
 # Requirements that the code names as not met, or as those of other devices.
-NOT_MET = {"4787 REQ-3a", "4787 REQ-7", "6888 REQ-9"}
+NOT_MET = {"4787 REQ-7", "6888 REQ-9"}
 
 NUMBER = r"REQ-\d+[a-z]?"
 NAMED = re.compile(rf"RFC (\d+), ({NUMBER}(?:(?:, | and ){NUMBER})*)")
@@ -325,8 +342,8 @@ def documented(crates):
 
 def main():
     if len(sys.argv) > 2:
-        if sys.argv[2] == "deterministic":
-            deterministic()
+        if sys.argv[2] in POOLS:
+            POOLS[sys.argv[2]]()
         else:
             BEHAVIOURS[sys.argv[2]]()
             dependent()

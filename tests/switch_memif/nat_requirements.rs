@@ -73,6 +73,16 @@ fn nat_depends_on_remote_addresses_or_endpoints_as_the_rfc_says() {
     }
 }
 
+/// RFC 4787, REQ-3a.
+#[test]
+fn external_ports_are_of_the_ranges_of_inside_ports() {
+    let document = document_of("nat_requirements.py", &["ranges"]);
+    let both = CONFIG
+        .replace("4000-4001", "1022-1025")
+        .replace("blocks-per-host = 1", "blocks-per-host = 2");
+    play_all(&start_nat(&both, ""), document);
+}
+
 /// RFC 7422. The command needs no switch.
 #[test]
 fn ports_are_computed_from_inside_addresses() {

@@ -24,7 +24,7 @@
 //!
 //! | requirement | here |
 //! |---|---|
-//! | RFC 4787, REQ-3a; RFC 5382, REQ-7: well-known ports stay well-known | no: external ports are of the pool's range |
+//! | RFC 4787, REQ-3a: ports stay below 1024, or from 1024 on | if the pool has ports of both ranges, and the host can have a block of this one |
 //! | RFC 4787, REQ-4: parity of the port | preserved if the host has a port of that parity left |
 //! | RFC 4787, REQ-5; RFC 5382, REQ-5; RFC 5508, REQ-2: timeouts | [`NatTimeouts`] |
 //! | RFC 4787, REQ-6: outbound packets refresh | yes; inbound packets only for IPv6 clients (RFC 6146, section 3.5) |
@@ -61,6 +61,7 @@ mod deterministic;
 mod event;
 mod filtering;
 pub(crate) mod first_fragment;
+mod free_blocks;
 mod joined;
 mod mapping;
 mod names;

@@ -9,6 +9,7 @@ use quietwire_base::random::mix;
 
 use super::deterministic::Deterministic;
 use super::event::BlockEvent;
+use super::free_blocks::{FreeBlocks, PortRange};
 use super::names::{NatDrop, NatProtocol, is_client_number};
 use super::packet::End;
 use super::settings::{
@@ -63,7 +64,7 @@ struct External {
     /// Number of static forwards in each block.
     reserved: Box<[u16]>,
     /// Free blocks that hosts here can have. Empty if blocks are computed.
-    free: Vec<u16>,
+    free: FreeBlocks,
     /// Held blocks, the oldest first. Has space for `held_max`.
     held: VecDeque<Held>,
     held_max: usize,
@@ -81,14 +82,13 @@ impl External {
             pool.deterministic.is_empty() && share.has_block(number * blocks + block)
         };
         let own = (0..blocks).filter(is_free);
-        // The list has space for its elements at least, and never gets others.
-        let free: Vec<u16> = own.filter_map(|block| u16::try_from(block).ok()).collect();
+        let free = FreeBlocks::new(pool, own.filter_map(|block| u16::try_from(block).ok()));
         let HoldDown {
             seconds,
             blocks_max,
         } = pool.hold_down;
         // The share of this CPU, rounded down.
-        let held_max = usize::from(blocks_max).min(blocks) * free.len();
+        let held_max = usize::from(blocks_max).min(blocks) * free.count(None);
         let held_max = if seconds > 0 {
             held_max.checked_div(blocks).unwrap_or(0)
         } else {
@@ -112,9 +112,10 @@ impl External {
             self.free.push(returned.block);
             return;
         }
-        if self.held.len() >= self.held_max {
-            let oldest = self.held.pop_front();
-            self.free.extend(oldest.map(|one| one.block));
+        if self.held.len() >= self.held_max
+            && let Some(oldest) = self.held.pop_front()
+        {
+            self.free.push(oldest.block);
         }
         self.held.push_back(returned);
     }
@@ -132,29 +133,31 @@ impl External {
 
     /// Returns true if any host can have a block.
     fn has_free(&self, now: u32) -> bool {
-        !self.free.is_empty() || self.held.front().is_some_and(|one| one.until <= now)
+        self.free.count(None) > 0 || self.held.front().is_some_and(|one| one.until <= now)
     }
 
-    /// Returns the position of a held block that a host has returned itself. A number may stand for another host than before.
-    fn own_held(&self, host: u32) -> Option<usize> {
+    /// Returns the position of a held block, of a range if one is wanted, that a host has returned itself. A number may stand for another
+    /// host than before.
+    fn own_held(&self, host: u32, wanted: Option<PortRange>) -> Option<usize> {
         if is_client_number(host) {
             return None;
         }
         let first = self.held.len().saturating_sub(OWN_HOLDS_MAX);
-        let found = self.held.range(first..).rposition(|one| one.host == host);
+        let is_own = |one: &Held| {
+            one.host == host && wanted.is_none_or(|range| self.free.range_of(one.block) == range)
+        };
+        let found = self.held.range(first..).rposition(is_own);
         found?.checked_add(first)
     }
 
     /// Returns true if a block is free or held.
     fn has_block(&self, block: u16) -> bool {
-        self.free.contains(&block) || self.held.iter().any(|one| one.block == block)
+        self.free.contains(block) || self.held.iter().any(|one| one.block == block)
     }
 
     /// Takes a block out of the free or the held ones.
     fn take_block(&mut self, block: u16) {
-        if let Some(at) = self.free.iter().position(|one| *one == block) {
-            self.free.swap_remove(at);
-        } else {
+        if !self.free.remove(block) {
             self.held.retain(|one| one.block != block);
         }
     }
@@ -216,6 +219,8 @@ pub(super) struct Pool {
     first_port: u16,
     block_size: u16,
     blocks: usize,
+    /// Blocks have well-known ports and others.
+    has_both_ranges: bool,
     blocks_per_host: usize,
     /// Blocks that are computed from the addresses of hosts.
     deterministic: Option<Deterministic>,
@@ -252,6 +257,7 @@ impl Pool {
             first_port: pool.first_port,
             block_size: pool.block_size,
             blocks: pool.blocks(),
+            has_both_ranges: PortRange::are_both_of(pool),
             blocks_per_host: usize::from(pool.blocks_per_host),
             deterministic: Deterministic::new(pool),
             hold_down_s: pool.hold_down.seconds,
@@ -331,7 +337,7 @@ impl Pool {
         if let Some(count) = external.reserved.get_mut(usize::from(block)) {
             *count = count.saturating_add(1);
         }
-        external.free.retain(|one| *one != block);
+        external.free.remove(block);
         external.held.retain(|one| one.block != block);
     }
 
@@ -486,7 +492,17 @@ impl Pool {
         self.host_index.find(self.host_hash(address), is_host)
     }
 
-    /// Takes a free port for an inside endpoint, and a block for its host if necessary.
+    /// Returns the range of the external port for an inside port (RFC 4787, REQ-3a). `None` if all ports of the pool are of one range.
+    fn range_for(&self, protocol: NatProtocol, internal: u16) -> Option<PortRange> {
+        self.has_both_ranges.then(|| match protocol {
+            NatProtocol::Tcp | NatProtocol::Udp => PortRange::of(internal),
+            // Identifiers of echoes have no ranges. They leave the blocks of well-known ports to others.
+            NatProtocol::Icmp => PortRange::Other,
+        })
+    }
+
+    /// Takes a free port for an inside endpoint, and a block for its host if necessary: of the range of the inside port if the host can have
+    /// such a port, otherwise of the other range.
     pub(super) fn take(
         &mut self,
         internal: End,
@@ -494,19 +510,27 @@ impl Pool {
         now: u32,
         note: &mut impl FnMut(BlockEvent),
     ) -> Result<Port, NatDrop> {
+        let wanted = self.range_for(protocol, internal.port);
         let host = match self.find_host(internal.address) {
             Some(host) => host,
-            None => self.add_host(internal.address, now, note)?,
+            None => self.add_host(internal.address, wanted, now, note)?,
         };
-        if let Some(port) = self.take_of(host, protocol, internal.port) {
+        if let Some(port) = self.take_of(host, protocol, internal.port, wanted) {
             return Ok(port);
         }
-        self.add_block(host, now, note)?;
-        self.take_of(host, protocol, internal.port)
+        if wanted.is_some() {
+            let has_more = self.add_block(host, wanted, now, note).is_ok();
+            let range = wanted.filter(|_| has_more);
+            if let Some(port) = self.take_of(host, protocol, internal.port, range) {
+                return Ok(port);
+            }
+        }
+        self.add_block(host, None, now, note)?;
+        self.take_of(host, protocol, internal.port, None)
             .ok_or(NatDrop::NoPorts)
     }
 
-    /// Adds a host with one block. Hosts are spread over external addresses.
+    /// Adds a host with one block, of a range if one is wanted and its address has such a block. Hosts are spread over external addresses.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::arithmetic_side_effects,
@@ -515,6 +539,7 @@ impl Pool {
     fn add_host(
         &mut self,
         address: u32,
+        wanted: Option<PortRange>,
         now: u32,
         note: &mut impl FnMut(BlockEvent),
     ) -> Result<u32, NatDrop> {
@@ -539,13 +564,15 @@ impl Pool {
                 let is_first = *external == start;
                 let external = self.externals.get(*external);
                 external.is_some_and(|one| {
-                    one.has_free(now) || (is_first && one.own_held(address).is_some())
+                    one.has_free(now) || (is_first && one.own_held(address, None).is_some())
                 })
             })
             .ok_or(NatDrop::NoPorts)?;
         let number = self.begin_host(address, u16::try_from(external).unwrap_or(0))?;
-        // Its address has a block for it.
-        self.add_block(number, now, note)?;
+        // Its address has a block for it, perhaps of the other range.
+        if wanted.is_none() || self.add_block(number, wanted, now, note).is_err() {
+            self.add_block(number, None, now, note)?;
+        }
         Ok(number)
     }
 
@@ -625,7 +652,7 @@ impl Pool {
         });
         let number = match known {
             Some(number) if has_block => number,
-            None if self.deterministic.is_some() => self.add_host(address, 0, note)?,
+            None if self.deterministic.is_some() => self.add_host(address, None, 0, note)?,
             _ => {
                 let place = self.externals.get(usize::from(external));
                 if place.is_none_or(|one| !one.has_block(block)) {
@@ -652,10 +679,11 @@ impl Pool {
         Ok(number)
     }
 
-    /// Gives a host one more block of its external address (RFC 4787, REQ-2: paired).
+    /// Gives a host one more block of its external address (RFC 4787, REQ-2: paired), of a range if one is wanted.
     fn add_block(
         &mut self,
         number: u32,
+        wanted: Option<PortRange>,
         now: u32,
         note: &mut impl FnMut(BlockEvent),
     ) -> Result<(), NatDrop> {
@@ -666,16 +694,16 @@ impl Pool {
         let external = usize::from(host.external);
         let place = self.externals.get_mut(external).ok_or(NatDrop::NoPorts)?;
         place.end_holds(now);
-        let own = place.own_held(host.address);
+        let own = place.own_held(host.address, wanted);
         let own = own.and_then(|at| place.held.remove(at));
-        let left = place.free.len();
+        let left = place.free.count(wanted);
         let block = match own {
             Some(own) => own.block,
             None if left == 0 => return Err(NatDrop::NoPorts),
             None => {
                 let drawn = self.draw(left);
                 let place = self.externals.get_mut(external).ok_or(NatDrop::NoPorts)?;
-                place.free.swap_remove(drawn)
+                place.free.take_at(wanted, drawn).ok_or(NatDrop::NoPorts)?
             }
         };
         self.give_block(number, block, note);
@@ -718,14 +746,21 @@ impl Pool {
         ports_of_block(self.first_port, self.block_size, block)
     }
 
-    /// Takes a free port out of the blocks of a host: one of the parity of the inside port if there is one (RFC 4787, REQ-4).
+    /// Takes a free port out of the blocks of a host, of a range if one is wanted: one of the parity of the inside port if there is one
+    /// (RFC 4787, REQ-4).
     #[allow(
         clippy::cast_possible_truncation,
         clippy::indexing_slicing,
         clippy::arithmetic_side_effects,
         reason = "each protocol has its count, and ports of the block are below 2^16"
     )]
-    fn take_of(&mut self, number: u32, protocol: NatProtocol, internal: u16) -> Option<Port> {
+    fn take_of(
+        &mut self,
+        number: u32,
+        protocol: NatProtocol,
+        internal: u16,
+        wanted: Option<PortRange>,
+    ) -> Option<Port> {
         let host = *self.hosts.get(number as usize)?;
         let (skipped, count) = self.part_of(host.address);
         let size = usize::from(count);
@@ -739,11 +774,16 @@ impl Pool {
                 if place.used.get(at)?[protocol as usize] >= count {
                     continue;
                 }
-                let first = self.ports_of(*block).0 + skipped;
+                let (first, last) = self.ports_of(*block);
+                if wanted.is_some_and(|range| !range.has_some_of(first, last)) {
+                    continue;
+                }
+                let first = first + skipped;
                 let free = (0..size)
                     .map(|step| first + ((start + step) % size) as u16)
                     .find(|port| {
                         (port % 2 == internal % 2) == has_parity
+                            && wanted.is_none_or(|range| PortRange::of(*port) == range)
                             && self.mapping(host.external, protocol, *port).is_none()
                     });
                 if let Some(port) = free {

@@ -27,7 +27,7 @@ pub(super) const HOST_BLOCKS_MAX: usize = 8;
 pub struct PortPool {
     /// External addresses.
     pub addresses: Vec<Ipv4Addr>,
-    /// First port.
+    /// First port. From a pool with ports below 1024 and others, mappings get ports of the range of the inside port (RFC 4787, REQ-3a).
     pub first_port: u16,
     /// Last port. Ports at the end that fill no block are not used.
     pub last_port: u16,

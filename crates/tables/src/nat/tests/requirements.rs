@@ -130,6 +130,100 @@ fn parity_is_preserved_while_ports_are_left() {
     }
 }
 
+/// Returns settings of one external address with these ports, in blocks of eight.
+fn ports(first_port: u16, last_port: u16) -> NatSettings {
+    let mut settings = settings();
+    settings.pool.addresses.truncate(1);
+    settings.pool.block_size = 8;
+    (settings.pool.first_port, settings.pool.last_port) = (first_port, last_port);
+    settings
+}
+
+/// Returns the external port of a port of the host 10.0.0.`host`.
+fn external_port(nat: &mut Nat, host: u8, port: u16, content: Content) -> Result<u16, NatDrop> {
+    let source = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, host), port);
+    let octets = packet(source, socket(REMOTE), content);
+    outbound(nat, &octets, 0).map(|octets| ends(&octets).0.port())
+}
+
+/// RFC 4787, REQ-3a: an external port is below 1024 if the inside port is, and has its parity (REQ-4).
+#[test]
+fn an_external_port_is_of_the_range_of_the_inside_port() {
+    // Two blocks of each range, of which a host gets one of each.
+    let mut nat = Nat::new(&ports(1008, 1039)).unwrap();
+    for content in contents() {
+        for step in 0..8 {
+            for first in [500, 5000] {
+                let port = first + step;
+                let external = external_port(&mut nat, 1, port, content.clone()).unwrap();
+                assert_eq!(external < 1024, port < 1024, "{port} {external}");
+                assert_eq!(external % 2, port % 2);
+            }
+        }
+        for port in [508, 5008] {
+            let refused = external_port(&mut nat, 1, port, content.clone());
+            assert_eq!(refused, Err(NatDrop::HostLimit));
+        }
+    }
+    assert_eq!(blocks(&mut nat).count(), 2);
+    // An echo requires no block of well-known ports.
+    for host in 2..4 {
+        let mut nat = Nat::new(&ports(1008, 1039)).unwrap();
+        let external = external_port(&mut nat, host, 9, Content::EchoRequest).unwrap();
+        assert!(external >= 1024);
+    }
+}
+
+/// RFC 4787, REQ-3a, is a recommendation: a mapping of the other range is better than none.
+#[test]
+fn a_host_without_ports_of_a_range_gets_those_of_the_other() {
+    // One block of well-known ports, and one of others.
+    for (inside, other_inside) in [(500, 5000), (5000, 500)] {
+        let mut nat = Nat::new(&ports(1016, 1031)).unwrap();
+        let mut externals = BTreeSet::new();
+        for step in 0..16 {
+            let external = external_port(&mut nat, 1, inside + step, Content::Udp(1)).unwrap();
+            let is_first_block = step < 8;
+            assert_eq!((external < 1024) == (inside < 1024), is_first_block);
+            assert!(externals.insert(external));
+        }
+        let refused = external_port(&mut nat, 1, other_inside, Content::Udp(1));
+        assert_eq!(refused, Err(NatDrop::HostLimit));
+    }
+    // Another host has the block.
+    let mut nat = Nat::new(&ports(1016, 1031)).unwrap();
+    assert!(external_port(&mut nat, 1, 500, Content::Udp(1)).unwrap() < 1024);
+    assert!(external_port(&mut nat, 2, 500, Content::Udp(1)).unwrap() >= 1024);
+    assert_eq!(
+        external_port(&mut nat, 3, 500, Content::Udp(1)),
+        Err(NatDrop::NoPorts)
+    );
+}
+
+/// A host gets a block of the wanted range again while it is held for it.
+#[test]
+fn a_held_block_of_another_range_waits_for_its_host() {
+    let mut settings = ports(1016, 1031);
+    settings.pool.hold_down = HoldDown {
+        seconds: 120,
+        blocks_max: 2,
+    };
+    let mut nat = Nat::new(&settings).unwrap();
+    for port in [500, 5000] {
+        external_port(&mut nat, 1, port, Content::Udp(1)).unwrap();
+    }
+    assert_eq!(nat.expire(301, usize::MAX), 2);
+    for port in [5000, 500] {
+        let octets = packet(
+            SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 1), port),
+            socket(REMOTE),
+            Content::Udp(1),
+        );
+        let external = ends(&outbound(&mut nat, &octets, 301).unwrap()).0.port();
+        assert_eq!(external < 1024, port < 1024);
+    }
+}
+
 /// RFC 4787, REQ-5 and REQ-6: the timeout of UDP, which only outbound packets extend.
 #[test]
 fn outbound_datagrams_extend_a_mapping_and_inbound_ones_do_not() {
