@@ -67,7 +67,7 @@ const FROM_A: Macs = (ROUTER_A, HOST_A);
 const TO_B: Macs = (HOST_B, ROUTER_B);
 const FROM_B: Macs = (ROUTER_B, HOST_B);
 
-fn datagram(macs: Macs, from: (&str, u16), to: (&str, u16), ttl: u8) -> Vec<u8> {
+pub(crate) fn datagram(macs: Macs, from: (&str, u16), to: (&str, u16), ttl: u8) -> Vec<u8> {
     let octets = |address: &str| address.parse::<Ipv6Addr>().unwrap().octets();
     let builder = PacketBuilder::ethernet2(macs.0, macs.1)
         .ipv6(octets(from.0), octets(to.0), ttl)

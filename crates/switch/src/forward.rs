@@ -26,6 +26,7 @@ mod nat66;
 mod nat_events;
 mod output;
 mod path;
+mod prefix_copy;
 mod prefixes;
 mod punts;
 mod replicated;

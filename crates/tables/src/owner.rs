@@ -11,6 +11,7 @@
 //! | of an IPv6 client to an external port, by NAT64 | as to that port |
 //! | of an IPv6 client to another IPv4 host, by NAT64 | that of the client |
 //! | of IPv6, to an external port of NAT66, or of one of its inside hosts | as for NAT of IPv4 |
+//! | of IPv6, to an external address of prefix translation | as to the inside address |
 //! | between two other addresses | that of the pair, whatever the ports |
 //! | ICMP error | that of an answer to the packet that it is about |
 //!
@@ -40,6 +41,7 @@ use crate::nat::{
 };
 use crate::nat64::Prefix64;
 use crate::nat66::Nat66Settings;
+use crate::nptv6::PrefixPair;
 use crate::share::{owner_of_block, owner_of_client, owner_of_host, owner_of_pair};
 
 const IPV4: [u8; 2] = [0x08, 0x00];
@@ -171,6 +173,8 @@ pub struct Owners {
     ipv6: VersionOwners<u128>,
     /// Prefixes of NAT64.
     prefixes: Vec<Prefix64>,
+    /// Pairs of prefix translation (NPTv6).
+    prefix_pairs: Vec<PrefixPair>,
 }
 
 impl Owners {
@@ -182,6 +186,7 @@ impl Owners {
             ipv4: VersionOwners::new(),
             ipv6: VersionOwners::new(),
             prefixes: Vec::new(),
+            prefix_pairs: Vec::new(),
         }
     }
 
@@ -225,6 +230,12 @@ impl Owners {
     /// Adds the prefix of NAT64 of an instance of NAT.
     pub fn add_nat64(&mut self, prefix: Prefix64) {
         self.prefixes.push(prefix);
+    }
+
+    /// Adds a pair of prefix translation, which has no state itself: packets to an external address have the owner of those to the inside
+    /// address.
+    pub fn add_prefix_pair(&mut self, pair: PrefixPair) {
+        self.prefix_pairs.push(pair);
     }
 
     /// Adds endpoints of a load balancer: the virtual one, and those of its backends.
@@ -350,10 +361,27 @@ impl Owners {
             return Some(owner);
         }
         if !self.ipv6.is_empty() {
-            return Some(self.ipv6.of_flow(&ipv6_flow_of(packet)?, self.count));
+            let flow = ipv6_flow_of(packet)?;
+            let destination = self.inside_address(flow.destination);
+            let flow = Flow {
+                destination,
+                ..flow
+            };
+            return Some(self.ipv6.of_flow(&flow, self.count));
         }
-        let (source, destination) = inner_ipv6(packet).unwrap_or((source, destination));
+        // The packet in an error goes in the other direction.
+        let inner = inner_ipv6(packet).map(|(from, to)| (to, from));
+        let (source, destination) = inner.unwrap_or((source, destination));
+        let destination = self.inside_address(destination);
         Some(owner_of_pair(source, destination, self.count))
+    }
+
+    /// Returns the inside address of an external one of prefix translation. Other addresses stay, and those without translation.
+    #[inline]
+    fn inside_address(&self, address: u128) -> u128 {
+        let mut pairs = self.prefix_pairs.iter();
+        let inside = pairs.find_map(|pair| pair.internal_of(address).ok().flatten());
+        inside.unwrap_or(address)
     }
 
     /// Returns the owner of an IPv6 packet to an IPv4 host. An ICMP error belongs to the client that the packet in it is for. A client has

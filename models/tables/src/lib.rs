@@ -22,6 +22,7 @@ mod sources {
     pub mod nat64;
     pub mod nat66;
     pub mod neighbour;
+    pub mod nptv6;
     pub mod owner;
     pub mod port_mask;
     pub(crate) mod rate_limit;

@@ -77,6 +77,10 @@ impl Engine {
                 owners.add_nat64(nat64.prefix);
             }
         }
+        let interfaces = self.plan.layer3.interfaces.iter();
+        for pair in interfaces.filter_map(|one| one.prefix_translation?.pair().ok()) {
+            owners.add_prefix_pair(pair);
+        }
         for setting in &self.plan.load_balancers {
             let table = setting.table();
             let backends = setting.backends.iter().map(|one| one.to);

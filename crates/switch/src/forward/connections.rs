@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Connection tracking of a forwarding thread, in the filter stage: classify, apply rules, create the connections of accepted frames.
 //!
-//! The tracker sees packets to external addresses of NAT and to virtual endpoints of load balancers with their inside destination, so that
-//! both directions of a connection have the inside endpoint.
+//! The tracker sees packets to external addresses of NAT and of prefix translation, and to virtual endpoints of load balancers, with their
+//! inside destination, so that both directions of a connection have the inside endpoint.
 
 use std::net::SocketAddr;
 

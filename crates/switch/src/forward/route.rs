@@ -108,6 +108,7 @@ impl Routing {
         TranslatorsView {
             nat: self.nat.as_deref(),
             balance: self.balance.as_deref(),
+            prefixes: self.domain.as_deref().map(|domain| &domain.prefixes),
         }
     }
 

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Translation around the router: load balancers and NAT, for received frames, for frames that leave, and for copies that the tracker
-//! classifies.
+//! classifies. Prefixes are translated in these copies only: [`super::prefixes`] translates the frames.
 
 use quietwire_dpdk::{Mbuf, Mempool};
 use quietwire_tables::drops::RouterDrop;
 use quietwire_tables::nat::NatDrop;
+use quietwire_tables::nptv6::PrefixTranslation;
 
 use super::balance::BalanceStage;
 use super::nat::{NatCopy, NatStage};
+use super::prefix_copy;
 use super::telemetry::Telemetry;
 
 /// Translators of destinations of received packets to inside ones.
@@ -15,6 +17,7 @@ use super::telemetry::Telemetry;
 pub(super) struct TranslatorsView<'a> {
     pub(super) nat: Option<&'a NatStage>,
     pub(super) balance: Option<&'a BalanceStage>,
+    pub(super) prefixes: Option<&'a PrefixTranslation>,
 }
 
 impl TranslatorsView<'_> {
@@ -28,6 +31,12 @@ impl TranslatorsView<'_> {
     ) -> Option<&'copy [u8]> {
         if let Some(balance) = self.balance
             && balance.copy_inside(frame, length, copy)
+        {
+            return copy.get(frame);
+        }
+        if let Some(prefixes) = self.prefixes
+            && !prefixes.is_empty()
+            && prefix_copy::copy_inside(prefixes, frame, length, copy)
         {
             return copy.get(frame);
         }

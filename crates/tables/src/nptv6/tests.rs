@@ -334,9 +334,10 @@ fn a_router_translates_by_interface_and_vrf_and_between_inside_hosts() {
     let mut octets = packet_to(bits("2001:db8:f::1"));
     let length = octets.len();
     assert!(all.concerns(&octets, 0) && !all.concerns(&octets, 2));
+    assert_eq!(all.of_external(&octets), Some(&one));
     assert_eq!(all.receive(&mut octets, length, 0), Ok(()));
     assert_eq!(octets, packet(bits("2001:db8:f::1"), inside, UDP, &[7; 20]));
-    assert!(!all.concerns(&octets, 0));
+    assert!(!all.concerns(&octets, 0) && all.of_external(&octets).is_none());
     // Of another VRF.
     let mut octets = packet_to(bits("2001:db8:f::1"));
     assert_eq!(all.receive(&mut octets, length, 2), Ok(()));

@@ -56,6 +56,16 @@ impl PrefixTranslation {
         ends(packet).is_some_and(|(_, destination)| self.find_external(destination, vrf).is_some())
     }
 
+    /// Returns the pair of the destination of a packet of any VRF, from its IPv6 header on. `None` if the destination is no external address.
+    #[must_use]
+    #[inline]
+    pub fn of_external(&self, packet: &[u8]) -> Option<&PrefixPair> {
+        let (_, destination) = ends(packet)?;
+        let mut bindings = self.bindings.iter();
+        let binding = bindings.find(|one| one.pair.is_external(destination))?;
+        Some(&binding.pair)
+    }
+
     fn find_external(&self, destination: u128, vrf: u16) -> Option<&PrefixPair> {
         let mut bindings = self.bindings.iter();
         let binding = bindings.find(|one| one.vrf == vrf && one.pair.is_external(destination))?;

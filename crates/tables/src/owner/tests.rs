@@ -5,6 +5,7 @@ mod balance;
 mod connections;
 mod nat;
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddrV4};
 
 use proptest::prelude::*;
@@ -168,6 +169,49 @@ proptest! {
         if let Some(owner) = owners.of_frame(&octets) {
             prop_assert!(owner < 3);
         }
+    }
+}
+
+#[test]
+fn packets_to_an_external_prefix_have_the_owner_of_the_inside_address() {
+    let net = |text: &str| -> ipnet::Ipv6Net { text.parse().unwrap() };
+    let pair = PrefixPair::new(net("fd01:203:405::/48"), net("2001:db8:1::/48")).unwrap();
+    let inside = |host: u16| Ipv6Addr::new(0xfd01, 0x203, 0x405, 1, 0, 0, 0, host);
+    let outside = |host: u16| {
+        let external = pair.external_of(inside(host).to_bits());
+        Ipv6Addr::from_bits(external.unwrap().unwrap())
+    };
+    let sent = |from: IpAddr, to: IpAddr| Sent {
+        zone: 0,
+        source: end(from, 4000),
+        destination: end(to, 4000),
+        content: Content::Udp(9),
+    };
+    for has_balancer in [false, true] {
+        let mut owners = Owners::new(3);
+        owners.add_prefix_pair(pair);
+        if has_balancer {
+            let endpoint: SocketAddr = "[2001:db8:2::80]:80".parse().unwrap();
+            owners.add_balancer(NatProtocol::Tcp, [endpoint]);
+        }
+        let owner = |sent: &Sent| owners.of_frame(&frame(sent, None)).unwrap();
+        let mut all = BTreeSet::new();
+        for host in 1..64 {
+            let (inside, outside) = (IpAddr::V6(inside(host)), IpAddr::V6(outside(host)));
+            let remote = host_v6(9);
+            let first = owner(&sent(inside, remote));
+            all.insert(first);
+            assert_eq!(owner(&sent(remote, outside)), first);
+            // Errors about packets as they are outside, and as they are inside.
+            for about in [sent(outside, remote), sent(remote, inside)] {
+                assert_eq!(owner(&error(&about)), first);
+            }
+        }
+        assert_eq!(all.len(), 3);
+        // Between inside hosts.
+        let (one, other) = (IpAddr::V6(inside(1)), IpAddr::V6(inside(2)));
+        let there = owner(&sent(one, IpAddr::V6(outside(2))));
+        assert_eq!(owner(&sent(other, IpAddr::V6(outside(1)))), there);
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv6Net};
 use quietwire_packet::VlanId;
 
 use super::kernel_filter;
@@ -67,21 +67,36 @@ pub(in crate::config) fn plan(
 }
 
 impl Layer3Plan {
-    /// Checks that no prefix is translated if packets are tracked: the tracker would see other addresses in each direction.
+    /// Checks that outside prefixes of two VRFs do not overlap if packets are tracked: the tracker classifies packets before their VRF is known.
     ///
     /// # Errors
     /// [`SwitchError::Config`].
     pub(in crate::config) fn check_tracking(&self, is_tracked: bool) -> Result<(), SwitchError> {
-        let mut interfaces = self.interfaces.iter();
-        let translated = interfaces.find(|one| one.prefix_translation.is_some());
-        match translated.filter(|_| is_tracked) {
-            None => Ok(()),
-            Some(interface) => Err(SwitchError::Config {
-                location: format!("interface '{}'", interface.name),
-                what: "connection tracking does not follow prefix-translation (remove it, or the section [connections])"
-                    .to_owned(),
-            }),
+        if !is_tracked {
+            return Ok(());
         }
+        let mut known: Vec<(&InterfacePlan, Ipv6Net)> = Vec::new();
+        for interface in &self.interfaces {
+            let Some(translation) = &interface.prefix_translation else {
+                continue;
+            };
+            let outside = translation.external();
+            for (other, net) in &known {
+                let overlaps = net.contains(&outside) || outside.contains(net);
+                if overlaps && other.vrf != interface.vrf {
+                    return Err(SwitchError::Config {
+                        location: format!("interface '{}'", interface.name),
+                        what: format!(
+                            "the outside prefix {outside} overlaps that of interface '{}' of another VRF, and connection tracking cannot \
+                             distinguish their packets (use another prefix, or remove the section [connections])",
+                            other.name
+                        ),
+                    });
+                }
+            }
+            known.push((interface, outside));
+        }
+        Ok(())
     }
 }
 

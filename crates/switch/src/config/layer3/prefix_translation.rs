@@ -27,6 +27,12 @@ impl PrefixTranslationSetting {
         PrefixPair::new(self.inside, self.outside)
     }
 
+    /// Returns the prefix of external addresses: the outside prefix, extended by zeros if it is the shorter one (RFC 6296, section 3.1).
+    pub(super) fn external(&self) -> Ipv6Net {
+        let length = self.inside.prefix_len().max(self.outside.prefix_len());
+        Ipv6Net::new(self.outside.network(), length).unwrap_or(self.outside)
+    }
+
     /// Checks the prefixes against each other and against the addresses of their interface.
     pub(super) fn check(&self, addresses: &[IpNet]) -> Result<(), String> {
         let pair = self

@@ -179,7 +179,7 @@ fn vrfs_and_interfaces_are_bounded() {
 }
 
 #[test]
-fn an_outside_interface_translates_prefixes_without_connection_tracking() {
+fn an_outside_interface_translates_prefixes() {
     let text = "name='a0'\nport='a'\naddresses=['2001:db8:f::1/64']\nprefix-translation={inside='fd01:203:405::/48',outside='2001:db8:1::/48'}";
     let plan = planned(&[text]).unwrap();
     let translation = plan.interfaces[0].prefix_translation.unwrap();
@@ -187,18 +187,27 @@ fn an_outside_interface_translates_prefixes_without_connection_tracking() {
         translation,
         "fd01:203:405::/48,2001:db8:1::/48".parse().unwrap()
     );
-    assert!(plan.check_tracking(false).is_ok());
-    let error = plan.check_tracking(true).unwrap_err().to_string();
-    assert!(
-        error.contains("does not follow prefix-translation"),
-        "{error}"
-    );
     let error = planned(&[&text.replace("2001:db8:f::1", "2001:db8:1::1")]).unwrap_err();
     assert!(error.contains("is in the outside prefix"), "{error}");
-    assert!(
-        planned(&["name='b0'\nport='b'"])
-            .unwrap()
-            .check_tracking(true)
-            .is_ok()
-    );
+    // The tracker does not know the VRF of a packet.
+    let with = |interface: &str, outside: &str| {
+        let other = "addresses=['2001:db8:e::1/64']\nprefix-translation={inside='fd02::/48',outside='OUTSIDE'}";
+        let other = format!("{interface}\n{}", other.replace("OUTSIDE", outside));
+        planned(&[text, &other]).unwrap()
+    };
+    let (main, blue) = ("name='b0'\nport='b'", "name='b0'\nport='b'\nvrf='blue'");
+    for (interface, outside) in [
+        (main, "2001:db8:1::/48"),
+        (blue, "2001:db8:2::/48"),
+        (blue, "2001:db8::/40"),
+    ] {
+        assert!(with(interface, outside).check_tracking(true).is_ok());
+    }
+    for outside in ["2001:db8:1::/48", "2001:db8:1::/56"] {
+        let plan = with(blue, outside);
+        assert!(plan.check_tracking(false).is_ok());
+        let error = plan.check_tracking(true).unwrap_err().to_string();
+        let printed = "overlaps that of interface 'a0' of another VRF";
+        assert!(error.contains(printed), "{error}");
+    }
 }

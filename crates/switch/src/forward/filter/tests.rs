@@ -113,6 +113,7 @@ impl World {
             inside: TranslatorsView {
                 nat: None,
                 balance: None,
+                prefixes: None,
             },
             now_s: 0,
             kept: &mut self.kept,
