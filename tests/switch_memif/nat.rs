@@ -488,7 +488,7 @@ fn a_host_is_reached_from_addresses_that_it_has_sent_to() {
         "filtering = \"address-dependent\"\n[[neighbour]]\ninterface = \"outside\"\naddress = \"{OTHER}\"\n\
          mac = \"02:00:00:00:00:02\"\n"
     );
-    let (bench, mut a, mut b) = start(&keys);
+    let (mut bench, mut a, mut b) = start(&keys);
     let first = pass(&mut a, &mut b, udp(TO_A, (HOST, 4000), (REMOTE, 53), 64));
     let port = source_port(&first);
     // Another address does not reach the mapping until the host has sent a packet to it. The port does not count.
@@ -501,10 +501,22 @@ fn a_host_is_reached_from_addresses_that_it_has_sent_to() {
     let second = pass(&mut a, &mut b, udp(TO_A, (HOST, 4000), (OTHER, 99), 64));
     assert_eq!(source_port(&second), port);
     let arrived = udp(FROM_A, (OTHER, 54), (HOST, 4000), 63);
-    assert_eq!(pass(&mut b, &mut a, other), arrived);
+    assert_eq!(pass(&mut b, &mut a, other.clone()), arrived);
     let nats: Vec<NatReport> = bench.show("nat");
     assert_eq!(nats[0].filtering, "address-dependent");
     assert_eq!(nats[0].mappings, 1);
+    // A saved file has the mapping and both addresses.
+    let saved = bench.path("mappings");
+    let save = ["mappings", "save", saved.to_str().unwrap()];
+    assert_eq!(output(&mut command(&bench, &save)).trim(), "3");
+    drop((a, b));
+    assert_eq!(bench.end("TERM"), Some(0));
+    bench.start_again();
+    let (mut a, mut b) = (bench.peer("a"), bench.peer("b"));
+    let restore = ["mappings", "restore", saved.to_str().unwrap()];
+    let printed = output(&mut command(&bench, &restore));
+    assert!(printed.starts_with("restored: 3\n"), "{printed}");
+    assert_eq!(pass(&mut b, &mut a, other), arrived);
 }
 
 #[test]

@@ -46,6 +46,7 @@ addresses = ["198.51.100.1/24"]
 [[nat]]
 name = "internet"
 interface = "outside"
+filtering = "address-dependent"
 
 [[neighbour]]
 interface = "inside"
@@ -231,7 +232,7 @@ fn a_standby_takes_over_the_connections_of_a_killed_switch() {
     assert!(printed.starts_with("role: active\n"), "{printed}");
     standby.take();
     let (mut a, mut b) = (standby.peer("a"), standby.peer("b"));
-    // Only segments of known connections pass, and only those with their external port count.
+    // Only segments of known connections pass, and only those with their external port count. NAT accepts answers of the remote host only.
     let there = pass(&mut a, &mut b, &each(2), LOST_MAX / 2);
     let known = external_ports(&there);
     let pairs = ports.iter().zip(&known).enumerate();

@@ -307,7 +307,7 @@ impl Settings {
         let nats = nat::check(self.nats.as_deref().unwrap_or_default(), &layer3, threads)?;
         let tracking = self.connections.as_ref();
         connections::check_replication(self.replication.as_ref(), tracking.is_some())?;
-        nat::check_tracking(&nats, &layer3, tracking, self.replication.is_some())?;
+        nat::check_tracking(&nats, &layer3, tracking.is_some())?;
         let load_balancers = self.load_balancers.as_deref().unwrap_or_default();
         let load_balancers = balance::check(load_balancers, self.connections.is_some())?;
         Ok(Plan {

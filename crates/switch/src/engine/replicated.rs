@@ -241,7 +241,10 @@ impl Tables for Engine {
                 ("ports", ports),
                 ("block-size", pool.block_size.to_string()),
                 ("block-allocation", format!("{:?}", pool.deterministic)),
-                ("mapping", nat.mapping.to_string()),
+                (
+                    "mapping and filtering",
+                    format!("{}, {}", nat.mapping, nat.filtering),
+                ),
                 ("prefix of NAT64", format!("{nat64:?}")),
                 ("number of forwarding CPUs", cpus.clone()),
             ] {

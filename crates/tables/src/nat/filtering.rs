@@ -68,6 +68,16 @@ impl Permission {
         }
     }
 
+    /// Returns the inside endpoint, its protocol and the remote address, if the permission has not expired.
+    pub(super) fn live(&self, now: u32) -> Option<(End, NatProtocol, u32)> {
+        let protocol = *NatProtocol::ALL.get(usize::from(self.protocol))?;
+        let internal = End {
+            address: self.address,
+            port: self.port,
+        };
+        (self.expires_at > now).then_some((internal, protocol, self.remote))
+    }
+
     /// Returns true for one of the same endpoint and remote address.
     fn is_same(&self, other: &Self) -> bool {
         (self.address, self.remote) == (other.address, other.remote)
@@ -101,25 +111,37 @@ impl Permissions {
         size_of_val(&self.buckets[..])
     }
 
-    /// Adds a permission, or extends it. `hash` is that of endpoint and remote address.
+    /// Returns the maximum number of permissions.
+    pub(super) fn capacity(&self) -> usize {
+        self.buckets.len().saturating_mul(WAYS)
+    }
+
+    /// Returns the permission at a place below [`Self::capacity`], which may have expired.
+    pub(super) fn at(&self, place: usize) -> Option<&Permission> {
+        let bucket = self.buckets.get(place.checked_div(WAYS)?)?;
+        bucket.permissions.get(place.checked_rem(WAYS)?)
+    }
+
+    /// Adds a permission, or extends it. `hash` is that of endpoint and remote address. Returns true if there was none at the time `now`.
     #[expect(
         clippy::cast_possible_truncation,
         reason = "masked to a bucket of the table"
     )]
-    pub(super) fn permit(&mut self, hash: u64, permission: Permission) {
+    pub(super) fn permit(&mut self, hash: u64, permission: Permission, now: u32) -> bool {
         let Some(bucket) = self.buckets.get_mut(hash as usize & self.mask) else {
-            return;
+            return false;
         };
         let permissions = &mut bucket.permissions;
         let same = permissions.iter().position(|one| one.is_same(&permission));
         let by_time = permissions.iter().enumerate();
         let first = by_time.min_by_key(|(_, one)| one.expires_at);
         let first = first.map(|(place, _)| place);
-        if let Some(place) = same.or(first)
-            && let Some(slot) = permissions.get_mut(place)
-        {
-            *slot = permission;
-        }
+        let Some(slot) = same.or(first).and_then(|place| permissions.get_mut(place)) else {
+            return false;
+        };
+        let is_new = same.is_none() || slot.expires_at <= now;
+        *slot = permission;
+        is_new
     }
 
     /// Returns true if the table has a permission of the same endpoint and remote address that has not expired.

@@ -11,7 +11,7 @@
 //! | 4 to 7 | inside address |
 //! | 8 to 11 | external address |
 //! | 12 to 13 | external port |
-//! | 14 to 17 | remote address that the mapping depends on; 0 if it depends on none |
+//! | 14 to 17 | remote address that the mapping depends on, or that filtering permits to reach it; 0 if there is none |
 //! | 18 to 19 | remote port that the mapping depends on; 0 if it depends on none |
 
 // Records from outside: no cast loses a value, no index is unchecked, and no arithmetic overflows.
@@ -47,7 +47,8 @@ pub struct SavedMapping {
     pub internal: SocketAddrV4,
     /// External endpoint.
     pub external: SocketAddrV4,
-    /// Remote endpoint that the mapping depends on. Address and port are 0 if it does not depend on them.
+    /// Remote endpoint that the mapping depends on. Address and port are 0 if it does not depend on them. With address-dependent filtering, an
+    /// address that the mapping accepts packets of: there is a record for each of them, behind the one without an address.
     pub remote: SocketAddrV4,
 }
 

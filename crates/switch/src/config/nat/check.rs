@@ -11,7 +11,6 @@ use super::{
     FilteringSetting, MappingSetting, NAME_MAX, NATS_MAX, Nat64Setting, NatSetting, computed,
     ipv4_of, nat64, nat66,
 };
-use crate::config::connections::ConnectionsSetting;
 use crate::config::layer3::{InterfacePlan, Layer3Plan};
 use crate::config::location::{Located, Location};
 use crate::error::SwitchError;
@@ -136,36 +135,28 @@ fn check_insides(setting: &NatSetting) -> Result<(), String> {
     }
 }
 
-/// Checks that there is no NAT64 if packets are tracked: the tracker would see another version of IP in each direction. A standby does not
-/// get the permissions of filtering. Two VRFs have no common external address: the tracker classifies packets before their VRF is known.
-/// `is_replicated` if there is replication without connection tracking.
+/// Checks that there is no NAT64 if packets are tracked: the tracker would see another version of IP in each direction. Two VRFs then have no
+/// common external address: the tracker classifies packets before their VRF is known.
 ///
 /// # Errors
 /// [`SwitchError::Config`].
 pub(in crate::config) fn check_tracking(
     nats: &[NatSetting],
     layer3: &Layer3Plan,
-    tracking: Option<&ConnectionsSetting>,
-    is_replicated: bool,
+    is_tracked: bool,
 ) -> Result<(), SwitchError> {
-    if tracking.is_some() {
-        check_distinct(nats, layer3)?;
+    if !is_tracked {
+        return Ok(());
     }
-    let is_replicated = is_replicated || tracking.is_some_and(|one| one.replication.is_some());
-    for nat in nats {
-        let what = if tracking.is_some() && nat.nat64.is_some() {
-            "connection tracking does not follow nat64 (remove it, or the section [connections]; for a standby, use [replication])"
-        } else if is_replicated && nat.filtering != FilteringSetting::default() {
-            "a standby does not get the remote addresses that filtering requires (remove filtering, or the section of replication)"
-        } else {
-            continue;
-        };
-        return Err(SwitchError::Config {
+    check_distinct(nats, layer3)?;
+    match nats.iter().find(|nat| nat.nat64.is_some()) {
+        None => Ok(()),
+        Some(nat) => Err(SwitchError::Config {
             location: format!("nat '{}'", nat.name),
-            what: what.to_owned(),
-        });
+            what: "connection tracking does not follow nat64 (remove it, or the section [connections]; for a standby, use [replication])"
+                .to_owned(),
+        }),
     }
-    Ok(())
 }
 
 /// Checks that no two instances have one external address. Two of one VRF have none already.

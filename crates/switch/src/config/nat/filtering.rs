@@ -95,14 +95,6 @@ mod tests {
                 "nat64 = { prefix = \"64:ff9b::/96\" }\n",
                 "filtering \"address-dependent\" excludes nat64",
             ),
-            (
-                "[connections.replication]\nrole = \"active\"\nlisten = \"127.0.0.1:9476\"\n",
-                "a standby does not get the remote addresses",
-            ),
-            (
-                "[replication]\nrole = \"active\"\nlisten = \"127.0.0.1:9476\"\n",
-                "a standby does not get the remote addresses",
-            ),
         ] {
             let mapping = match keys {
                 "" => "mapping = \"address-dependent\"\n",
@@ -111,6 +103,12 @@ mod tests {
             let keys = format!("filtering = \"address-dependent\"\n{mapping}{keys}");
             let error = plan(&keys).unwrap_err();
             assert!(error.contains(printed), "{error}");
+        }
+        // A standby gets the remote addresses.
+        for section in ["connections.replication", "replication"] {
+            let role = format!("[{section}]\nrole = \"active\"\nlisten = \"127.0.0.1:9476\"\n");
+            let planned = plan(&format!("filtering = \"address-dependent\"\n{role}"));
+            assert!(planned.unwrap().replication().is_some(), "{section}");
         }
     }
 }

@@ -210,7 +210,8 @@ fn settings_that_a_standby_compares_differ_after_their_change() {
         "max-mappings": 64, "max-hosts": 8, "mapping": "address-dependent"});
     rig.change(&json!({ "add-nat": nat }));
     let after = rig.controller.engine().digests();
-    assert_eq!(differing(&before, &after), ["mapping of NAT 'out'"]);
+    let name = "mapping and filtering of NAT 'out'";
+    assert_eq!(differing(&before, &after), [name]);
     drop(rig);
     // Labels are a setting of the start.
     let digests = |start: &str| Rig::with(start).controller.engine().digests();

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use proptest::prelude::*;
 
 use super::*;
+use crate::changes::{Applied, ApplyError, Replicate};
 
 const HOST: &str = "10.0.0.1:4000";
 const NEIGHBOUR: &str = "10.0.0.2:4000";
@@ -148,6 +149,66 @@ fn many_remote_addresses_replace_earlier_ones() {
         assert_eq!(inside, Ok(socket(HOST)));
     }
     assert_eq!(nat.octets(), octets);
+}
+
+/// Gives all entries to another translator. Returns their number.
+fn share(nat: &mut Nat, other: &mut Nat, now: u32) -> usize {
+    let (mut from, mut count) = (Some(0), 0);
+    while let Some(start) = from {
+        let mut list = Vec::new();
+        from = nat.share_into(start, (2, 100), &mut list);
+        count += list.len();
+        for change in &list {
+            other.apply(change, now).unwrap();
+        }
+    }
+    count
+}
+
+#[test]
+fn a_standby_has_the_permissions_of_the_active_switch() {
+    let mut first = Nat::new(&filtering()).unwrap();
+    first.allow_changes();
+    let mut changes = Vec::new();
+    assert!(!first.take_changes((1, 1), &mut changes));
+    let external = sends(&mut first, HOST, socket(REMOTE), 0).unwrap();
+    // Another port of the same address is no change.
+    sends(&mut first, HOST, socket("192.0.2.1:99"), 10).unwrap();
+    assert!(!first.take_changes((10, 10), &mut changes));
+    let mut second = Nat::new(&filtering()).unwrap();
+    assert_eq!(changes.len(), 2);
+    for change in &changes {
+        assert_eq!(second.apply(change, 10), Ok(Applied::Added));
+    }
+    let (host, filtered) = (Ok(socket(HOST)), Err(NatDrop::Filtered));
+    assert_eq!(reached(&mut second, REMOTE, external, 10), host);
+    assert_eq!(reached(&mut second, OTHER, external, 10), filtered);
+    assert_eq!(second.apply(&changes[1], 10), Ok(Applied::Updated));
+    // The records are those of no other NAT.
+    let mut other = Nat::new(&settings()).unwrap();
+    assert_eq!(other.apply(&changes[1], 0), Err(ApplyError::Invalid));
+    let mut saved = *changes[1].saved();
+    saved.remote.set_port(9);
+    let with_port = MappingChange::Present(saved);
+    assert_eq!(second.apply(&with_port, 10), Err(ApplyError::Invalid));
+
+    assert_eq!(sends(&mut first, HOST, socket(OTHER), 200), Ok(external));
+    let neighbour = sends(&mut first, NEIGHBOUR, socket(OTHER), 200).unwrap();
+    let mut third = Nat::new(&filtering()).unwrap();
+    // Two mappings and three permissions.
+    assert_eq!(share(&mut first, &mut third, 200), 5);
+    for remote in [REMOTE, OTHER] {
+        assert_eq!(reached(&mut third, remote, external, 200), host);
+    }
+    assert_eq!(reached(&mut third, REMOTE, neighbour, 200), filtered);
+    let inside = reached(&mut third, OTHER, neighbour, 200);
+    assert_eq!(inside, Ok(socket(NEIGHBOUR)));
+    // One of the permissions has expired.
+    first.expire(320, usize::MAX);
+    let mut fourth = Nat::new(&filtering()).unwrap();
+    assert_eq!(share(&mut first, &mut fourth, 320), 4);
+    assert_eq!(reached(&mut fourth, REMOTE, external, 320), filtered);
+    assert_eq!(reached(&mut fourth, OTHER, external, 320), host);
 }
 
 proptest! {

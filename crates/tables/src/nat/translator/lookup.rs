@@ -90,20 +90,25 @@ impl Nat {
         live.copied().ok_or(NatDrop::NoMapping)
     }
 
-    /// Permits a remote address to send packets to the inside endpoint of a mapping, until the mapping expires without further packets.
+    /// Permits a remote address to send packets to the inside endpoint of a mapping, until the mapping expires without further packets. A
+    /// standby gets the permission. Returns true if there was none.
     #[inline(never)]
-    pub(super) fn permit(&mut self, number: u32, remote: u32) {
+    pub(super) fn permit(&mut self, number: u32, remote: u32) -> bool {
         // Static forwards accept all remote hosts. Permissions without end would fill the table.
         let mapping = self.mappings.get(number).copied();
         let Some(mapping) = mapping.filter(|mapping| !mapping.is_static()) else {
-            return;
+            return false;
         };
         let (internal, protocol) = (mapping.internal(), mapping.protocol());
         let hash = self.permission_hash(internal, remote, protocol);
-        if let Some(permissions) = &mut self.permissions {
-            let permission = Permission::new((internal, remote), protocol, mapping.expires_at);
-            permissions.permit(hash, permission);
+        let permission = Permission::new((internal, remote), protocol, mapping.expires_at);
+        let now = self.now;
+        let permissions = self.permissions.as_mut();
+        let is_new = permissions.is_some_and(|one| one.permit(hash, permission, now));
+        if is_new {
+            self.note_permission(&mapping, remote);
         }
+        is_new
     }
 
     fn permission_hash(&self, internal: End, remote: u32, protocol: NatProtocol) -> u64 {

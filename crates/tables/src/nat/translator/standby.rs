@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Mappings of an active switch and of its standby: changes that the one notes and the other applies. Static forwards are configuration,
-//! and lead to no changes.
+//! and lead to no changes. A permission of address-dependent filtering is a change too: that of its mapping, with the remote address.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
+use super::super::behaviour::NO_REMOTE;
+use super::super::filtering::Permissions;
 use super::super::mapping::{Mapping, NEVER, NO_HOST};
 use super::super::names::{NatDrop, NatProtocol};
 use super::super::packet::End;
@@ -25,6 +27,14 @@ fn saved_of(mapping: &Mapping) -> SavedMapping {
     }
 }
 
+/// Returns the permission of a remote address to send packets to a mapping that depends on none.
+const fn permission_of(saved: SavedMapping, remote: u32) -> SavedMapping {
+    SavedMapping {
+        remote: SocketAddrV4::new(Ipv4Addr::from_bits(remote), 0),
+        ..saved
+    }
+}
+
 impl Nat {
     /// Allocates the ring of changes, without which none are noted.
     pub fn allow_changes(&mut self) {
@@ -39,6 +49,14 @@ impl Nat {
             && !mapping.is_static()
         {
             changes.push(MappingChange::Present(saved_of(mapping)));
+        }
+    }
+
+    /// Notes the permission of a remote address to send packets to a mapping.
+    pub(super) fn note_permission(&mut self, mapping: &Mapping, remote: u32) {
+        if let Some(changes) = &mut self.changes {
+            let permission = permission_of(saved_of(mapping), remote);
+            changes.push(MappingChange::Present(permission));
         }
     }
 
@@ -74,7 +92,15 @@ impl Nat {
         is_shared.then(|| saved_of(mapping))
     }
 
-    /// As [`Replicate::share_into`], with mappings in another form: those for which `form` returns one.
+    /// Returns the permission at a place for a standby, if it has not expired and its mapping is there.
+    fn shared_permission(&self, place: usize) -> Option<SavedMapping> {
+        let permission = self.permissions.as_ref()?.at(place)?;
+        let (internal, protocol, remote) = permission.live(self.now)?;
+        let number = self.mappings.find(internal, NO_REMOTE, protocol)?;
+        Some(permission_of(self.shared(number)?, remote))
+    }
+
+    /// As [`Replicate::share_into`], with mappings in another form: those for which `form` returns one. Permissions are behind the mappings.
     pub(crate) fn share_as<S>(
         &self,
         from: u32,
@@ -82,14 +108,20 @@ impl Nat {
         list: &mut Vec<MappingChange<S>>,
         form: impl Fn(&SavedMapping) -> Option<S>,
     ) -> Option<u32> {
-        let capacity = self.mappings.capacity();
+        let mappings = self.mappings.capacity();
+        let permissions = self.permissions.as_ref().map_or(0, Permissions::capacity);
+        let capacity = mappings.saturating_add(permissions);
         let end = (from as usize).saturating_add(budget).min(capacity);
         let end = u32::try_from(end).unwrap_or(u32::MAX);
         for number in from..end {
             if list.len() >= count {
                 return Some(number);
             }
-            let saved = self.shared(number).and_then(|saved| form(&saved));
+            let saved = match (number as usize).checked_sub(mappings) {
+                None => self.shared(number),
+                Some(place) => self.shared_permission(place),
+            };
+            let saved = saved.and_then(|saved| form(&saved));
             list.extend(saved.map(MappingChange::Present));
         }
         ((end as usize) < capacity).then_some(end)
@@ -125,7 +157,7 @@ impl Replicate for Nat {
     }
 
     /// The mapping takes the place of those of other hosts in its port block, and of those of the host at another external address. Static
-    /// forwards stay.
+    /// forwards stay. A permission is [`Applied::Added`] if there was none.
     ///
     /// # Errors
     /// [`ApplyError::Invalid`] for an external endpoint that is not of this pool, or of this forwarding CPU, and for a mapping of another
@@ -133,7 +165,12 @@ impl Replicate for Nat {
     fn apply(&mut self, change: &MappingChange, now: u32) -> Result<Applied, ApplyError> {
         self.now = self.now.max(now);
         match change {
-            MappingChange::Present(saved) => self.apply_present(saved),
+            MappingChange::Present(saved) => match saved.remote.ip().to_bits() {
+                remote if self.permissions.is_some() && remote != NO_REMOTE.address => {
+                    self.apply_permission(saved, remote)
+                }
+                _ => self.apply_present(saved),
+            },
             MappingChange::Ended(saved) => {
                 let (internal, remote) = (end_of(saved.internal), end_of(saved.remote));
                 let number = self.mappings.find(internal, remote, saved.protocol);
@@ -154,6 +191,22 @@ impl Replicate for Nat {
 }
 
 impl Nat {
+    /// Applies the mapping of a permission, and the permission.
+    fn apply_permission(
+        &mut self,
+        saved: &SavedMapping,
+        remote: u32,
+    ) -> Result<Applied, ApplyError> {
+        if saved.remote.port() != 0 {
+            return Err(ApplyError::Invalid);
+        }
+        let applied = self.apply_present(&permission_of(*saved, NO_REMOTE.address))?;
+        let internal = end_of(saved.internal);
+        let number = self.mappings.find(internal, NO_REMOTE, saved.protocol);
+        let is_new = number.is_some_and(|number| self.permit(number, remote));
+        Ok(if is_new { Applied::Added } else { applied })
+    }
+
     #[expect(clippy::arithmetic_side_effects, reason = "mappings of bounded tables")]
     fn apply_present(&mut self, saved: &SavedMapping) -> Result<Applied, ApplyError> {
         let (internal, external) = (end_of(saved.internal), end_of(saved.external));
