@@ -2,11 +2,16 @@
 //! Cost of filter rules, with and without the check for malformed frames: `cargo bench -p quietwire-tables --bench filter`.
 //!
 //! Bursts of 64 frames, which eight rules do not match. Criterion's elements per second are frames per second of one CPU. `rules` has filters
-//! of up to 100,000 rules beside one without rules, and `elements` the time for a change of 10,000 elements of a set to be ready for forwarding
-//! threads (goal: under 10 ms).
+//! of up to 100,000 rules beside one without rules, `another rule for each frame` has frames on which different ones of them decide, and
+//! `elements` is the time for a change of 10,000 elements of a set to be ready for forwarding threads (goal: under 10 ms).
+
+mod common {
+    pub(crate) mod random;
+}
 
 use std::sync::Arc;
 
+use common::random::Random;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use quietwire_base::BURST_MAX;
 use quietwire_tables::filter::{
@@ -15,6 +20,8 @@ use quietwire_tables::filter::{
 };
 
 const RULES: u16 = 8;
+/// Frames of different rules.
+const FRAMES: usize = 4096;
 
 /// Returns a frame of an IPv4 packet with the options and the field of flags and fragment offset.
 fn ipv4(tags: &[u16], options: &[u8], fragment: u16) -> Vec<u8> {
@@ -141,6 +148,34 @@ fn judge_by_many_rules(criterion: &mut Criterion) {
     group.finish();
 }
 
+fn judge_by_another_rule_for_each_frame(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("another rule for each frame");
+    group.throughput(Throughput::Elements(BURST_MAX as u64));
+    for count in [10u32, 1000, 10_000, 100_000] {
+        let table = RuleTable::new((0..count).map(from_address), Fallback::default());
+        let rules = PortRules::new(table.into(), 0, None);
+        let mut random = Random(7);
+        let frames: Vec<Vec<u8>> = (0..FRAMES)
+            .map(|_| {
+                let number = (random.next() >> 32) as u32 % count;
+                let mut frame = ipv4(&[], &[], 0);
+                frame[26..30].copy_from_slice(&(0x0a00_0000 + number).to_be_bytes());
+                frame
+            })
+            .collect();
+        let mut bursts = frames.chunks(BURST_MAX).cycle();
+        let mut verdicts = [Verdict::Short; BURST_MAX];
+        group.bench_function(format!("{count} rules"), |bencher| {
+            bencher.iter(|| {
+                let burst = bursts.next().unwrap_or_default();
+                let burst = burst.iter().map(|frame| (&frame[..], frame.len() as u32));
+                rules.judge(std::hint::black_box(burst), &mut verdicts)
+            });
+        });
+    }
+    group.finish();
+}
+
 fn change_elements(criterion: &mut Criterion) {
     let rule = PortRule {
         sets: vec![(SetField::Source, 0)],
@@ -160,5 +195,11 @@ fn change_elements(criterion: &mut Criterion) {
     });
 }
 
-criterion_group!(benches, judge_bursts, judge_by_many_rules, change_elements);
+criterion_group!(
+    benches,
+    judge_bursts,
+    judge_by_many_rules,
+    judge_by_another_rule_for_each_frame,
+    change_elements
+);
 criterion_main!(benches);
