@@ -15,28 +15,32 @@ const IPV4_WITHOUT_OPTIONS: u32 = (IPV4 as u32) << 8 | 0x45;
 /// Flag of more fragments, and fragment offset (RFC 791, section 3.1).
 const FRAGMENT: u16 = 0x3fff;
 
-/// Returns the key of a frame with ingress port and group of another key. `frame` is its first buffer, and `length` the length of all
-/// buffers, octets. `None` for less frequent and malformed frames, and if the transport header is not in the first buffer.
+/// Writes the key of a frame, with ingress port and group of another key. `frame` is its first buffer, and `length` the length of all
+/// buffers, octets. Returns false for less frequent and malformed frames, and if the transport header is not in the first buffer: then the
+/// key does not change.
 #[inline(always)]
-pub(super) fn plain_key(frame: &[u8], length: usize, ingress: &Key) -> Option<Key> {
-    let octets = frame.first_chunk::<READ>()?;
+pub(super) fn read_plain_key(frame: &[u8], length: usize, ingress: &Key, key: &mut Key) -> bool {
+    let Some(octets) = frame.first_chunk::<READ>() else {
+        return false;
+    };
     let half = |at: usize| u16::from_be_bytes(word(octets, at));
     let whole = |at: usize| u32::from_be_bytes(word(octets, at));
     if whole(12) >> 8 != IPV4_WITHOUT_OPTIONS || half(20) & FRAGMENT != 0 {
-        return None;
+        return false;
     }
     let [protocol] = word(octets, 23);
     if !matches!(protocol, TCP | UDP) {
-        return None;
+        return false;
     }
     let headers =
         transport_header(IPV4, protocol).saturating_add(ETHERNET_HEADER_LENGTH + IPV4_HEADER);
     let end = usize::from(half(16)).saturating_add(ETHERNET_HEADER_LENGTH);
     if frame.len() < headers || end < headers || end > length {
-        return None;
+        return false;
     }
     let addresses = (whole(26), whole(30));
-    Some(Key::of_ipv4(addresses, protocol, whole(34), ingress))
+    key.set_to_ipv4(addresses, protocol, whole(34), ingress);
+    true
 }
 
 /// Returns the `N` octets of the headers from `at` on.
@@ -56,6 +60,27 @@ mod tests {
     use crate::classifier::Field;
 
     const LENGTH: usize = 64;
+
+    /// Returns a key with all fields, as an earlier packet leaves it.
+    fn used() -> Key {
+        let mut key = Key::EMPTY;
+        key.set_ipv6(u128::MAX, u128::MAX);
+        key.set_macs(u64::MAX, u64::MAX);
+        key.set_ports(u16::MAX, u16::MAX);
+        key.set_protocol(u8::MAX);
+        key.set_ethertype(u16::MAX);
+        key.set_vlan(0xfff);
+        key.set(Field::METADATA, u32::MAX);
+        key
+    }
+
+    /// Returns the key that is read in one pass, in place of that of an earlier packet. A frame without one leaves it.
+    fn plain_key(frame: &[u8], length: usize, ingress: &Key) -> Option<Key> {
+        let mut key = used();
+        let is_read = read_plain_key(frame, length, ingress, &mut key);
+        assert!(is_read || key == used());
+        is_read.then_some(key)
+    }
 
     /// Returns the key that the headers give one by one; `None` if the frame is malformed.
     fn key_by_headers(frame: &[u8], length: usize, ingress: &Key) -> Option<Key> {

@@ -27,7 +27,7 @@ use super::malformed::malformation;
 use super::names::{NameFlows, NameMatch, NameTable, NamedRule};
 use super::packet::PacketMatch;
 use super::pattern::{Headers, after_tags};
-use super::plain::plain_key;
+use super::plain::read_plain_key;
 use super::rule_match::FurtherMatch;
 use super::sets::{FieldSets, bit, compile};
 use super::statements::Statements;
@@ -674,9 +674,8 @@ impl PortRules {
         for (((octets, length), verdict), key) in
             frames.zip(verdicts.iter_mut()).zip(keys.iter_mut())
         {
-            *verdict = match self.read(octets, length) {
-                Ok(read) => {
-                    *key = read;
+            *verdict = match self.read(octets, length, key) {
+                Ok(()) => {
                     complete(key, count, octets);
                     Verdict::Default(default)
                 }
@@ -837,24 +836,24 @@ impl PortRules {
         key
     }
 
-    /// Reads the key of a frame, or returns the verdict without one.
+    /// Writes the key of a frame, or returns the verdict without one.
     #[inline(always)]
-    fn read(&self, octets: &[u8], length: u32) -> Result<Key, Verdict> {
+    fn read(&self, octets: &[u8], length: u32, key: &mut Key) -> Result<(), Verdict> {
         let length = length as usize;
         if length < ETHERNET_HEADER_LENGTH {
             return Err(Verdict::Short);
         }
         if self.table.compiled.compared.is_nothing()
-            && let Some(key) = plain_key(octets, length, &self.ingress)
+            && read_plain_key(octets, length, &self.ingress, key)
         {
-            return Ok(key);
+            return Ok(());
         }
-        self.read_other(octets, length)
+        self.read_other(octets, length, key)
     }
 
-    /// Reads the key of a frame that may be malformed, or have tags or options.
+    /// Writes the key of a frame that may be malformed, or have tags or options.
     #[inline(never)]
-    fn read_other(&self, octets: &[u8], length: usize) -> Result<Key, Verdict> {
+    fn read_other(&self, octets: &[u8], length: usize, key: &mut Key) -> Result<(), Verdict> {
         // A frame whose first buffer ends within the addresses is malformed.
         let (vlan, rest) = after_tags(octets).unwrap_or_default();
         if self.table.fallback.malformed == MalformedAction::Drop
@@ -862,7 +861,8 @@ impl PortRules {
         {
             return Err(Verdict::Malformed(kind));
         }
-        Ok(self.read_key(octets, (vlan, rest)))
+        *key = self.read_key(octets, (vlan, rest));
+        Ok(())
     }
 }
 
