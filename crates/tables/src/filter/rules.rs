@@ -703,28 +703,35 @@ impl PortRules {
         let mut dropped = Dropped::default();
         let mut tally = Tally::EMPTY;
         let mut unmatched = 0;
-        for (verdict, rule) in verdicts.iter_mut().zip(found).take(count) {
-            match verdict {
-                Verdict::Malformed(_) => dropped.malformed += 1,
-                Verdict::Default(_) => match compiled.rules.get(rule as usize) {
+        for (verdict, rule) in verdicts.iter_mut().zip(&found).take(count) {
+            let action = match verdict {
+                Verdict::Default(_) => match compiled.rules.get(*rule as usize) {
                     Some((action, _)) => {
-                        tally.add(compiled, rule);
-                        *verdict = Verdict::Rule(rule, *action);
+                        tally.add(compiled, *rule);
+                        *verdict = Verdict::Rule(*rule, *action);
+                        *action
                     }
-                    None => unmatched += 1,
+                    None => {
+                        unmatched += 1;
+                        default
+                    }
                 },
+                Verdict::Malformed(_) => {
+                    dropped.malformed += 1;
+                    continue;
+                }
                 Verdict::Rule(..)
                 | Verdict::Short
                 | Verdict::Refused(_)
                 | Verdict::Guarded(_)
                 | Verdict::Held(_)
-                | Verdict::Inspected(..) => {}
-            }
-            dropped.denied += usize::from(verdict.is_denied());
-            dropped.rejected += usize::from(verdict.rejects());
+                | Verdict::Inspected(..) => continue,
+            };
+            dropped.denied += usize::from(action == Action::Drop);
+            dropped.rejected += usize::from(action == Action::Reject);
         }
-        for count in tally.counts {
-            compiled.count(count);
+        for count in &tally.counts {
+            compiled.count(*count);
         }
         add(&table.fallback.default_frames, unmatched);
         add(&table.fallback.malformed_frames, dropped.malformed as u64);

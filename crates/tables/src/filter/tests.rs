@@ -19,7 +19,7 @@ use super::*;
 use crate::port_mask::PortMask;
 
 fn action() -> impl Strategy<Value = Action> {
-    prop::sample::select(vec![Action::Accept, Action::Drop])
+    prop::sample::select(vec![Action::Accept, Action::Drop, Action::Reject])
 }
 
 fn port() -> impl Strategy<Value = u16> {
@@ -339,6 +339,12 @@ proptest! {
         prop_assert_eq!(judged.unmatched, by_default.count() as u64);
         let malformed = expected.iter().filter(|one| matches!(one, Verdict::Malformed(_))).count();
         prop_assert_eq!((judged.malformed, judged.dropped.malformed), (malformed as u64, malformed));
+        let with = |action: Action| {
+            let has = |one: &&Verdict| matches!(one, Verdict::Rule(_, its) | Verdict::Default(its) if *its == action);
+            expected.iter().filter(has).count()
+        };
+        let (denied, rejected) = (with(Action::Drop), with(Action::Reject));
+        prop_assert_eq!((judged.dropped.denied, judged.dropped.rejected), (denied, rejected));
     }
 
     #[test]

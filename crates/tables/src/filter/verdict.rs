@@ -60,7 +60,7 @@ impl Verdict {
 
     /// Returns true if a rule or the default drops the frame silently.
     #[inline(always)]
-    pub(super) const fn is_denied(self) -> bool {
+    const fn is_denied(self) -> bool {
         matches!(
             self,
             Self::Rule(_, Action::Drop) | Self::Default(Action::Drop)

@@ -47,8 +47,8 @@ impl Compiled {
                 }
             }
         });
-        for count in tally.counts {
-            self.count(count);
+        for count in &tally.counts {
+            self.count(*count);
         }
     }
 }
