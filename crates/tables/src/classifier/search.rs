@@ -11,6 +11,23 @@ use super::node::{DEPTH_MAX, Node};
 
 const _: () = assert!(BURST_MAX <= 256);
 
+/// Numbers of the keys of a burst.
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    reason = "lanes are below BURST_MAX, which is at most 256"
+)]
+const LANES: [u8; BURST_MAX] = {
+    let mut lanes = [0; BURST_MAX];
+    let mut lane = 0;
+    while lane < BURST_MAX {
+        lanes[lane] = lane as u8;
+        lane += 1;
+    }
+    lanes
+};
+
 /// Result of a lookup if no rule matches.
 pub const NO_RULE: u32 = u32::MAX;
 
@@ -55,32 +72,28 @@ impl Compiled {
         is_live: impl Fn(u32) -> bool + Copy,
     ) {
         found.fill(if is_live(self.any) { self.any } else { NO_RULE });
+        let mut places = [Node::EMPTY; BURST_MAX];
+        let places = places.get_mut(..keys.len()).unwrap_or_default();
         for tree in &self.trees {
-            let mut places = [tree.root; BURST_MAX];
-            let places = places.get_mut(..keys.len()).unwrap_or_default();
-            if !tree.root.is_leaf() {
-                self.descend(keys, places);
+            match tree.root.is_leaf() {
+                true => places.fill(tree.root),
+                false => self.descend(tree.root, keys, places),
             }
             self.compare(keys, places, found, is_live);
         }
     }
 
-    /// Moves from a root to the leaves.
+    /// Moves from a root, which is not a leaf, to the leaves. All keys have the same window at the root, which is read once.
     #[inline(always)]
-    fn descend(&self, keys: &[Key], places: &mut [Node]) {
+    fn descend(&self, root: Node, keys: &[Key], places: &mut [Node]) {
         let nodes = &self.nodes[..];
         // Keys that are not at a leaf.
         let mut moving = [0u8; BURST_MAX];
         let mut left = 0usize;
-        for (lane, (key, place)) in keys.iter().zip(places.iter_mut()).enumerate() {
-            *place = step(nodes, *place, key);
-            #[expect(
-                clippy::cast_possible_truncation,
-                reason = "a lane is below BURST_MAX, which is at most 256"
-            )]
-            let lane = lane as u8;
+        for ((lane, key), place) in LANES.iter().zip(keys).zip(places.iter_mut()) {
+            *place = step(nodes, root, key);
             if let Some(moves) = moving.get_mut(left % BURST_MAX) {
-                *moves = lane;
+                *moves = *lane;
             }
             left = left.wrapping_add(usize::from(!place.is_leaf()));
         }
