@@ -32,6 +32,22 @@ pub fn zeroed<T: Default>(count: usize) -> Result<Box<[T]>, NoMemory> {
     Ok(memory)
 }
 
+/// Size of a huge page, octets. Shorter lists stay in ordinary pages.
+const HUGE_PAGE: usize = 2 << 20;
+
+/// Moves a complete list to memory of its length, in transparent huge pages if it has at least one: the kernel provides each page when it is
+/// first written, so that it must have the advice before.
+pub fn compacted<T>(mut list: Vec<T>) -> Vec<T> {
+    if size_of_val(&list[..]) < HUGE_PAGE {
+        list.shrink_to_fit();
+        return list;
+    }
+    let mut moved = Vec::with_capacity(list.len());
+    prefer_huge_pages(&*moved.spare_capacity_mut());
+    moved.extend(list);
+    moved
+}
+
 /// Allocation state of an arena's blocks. A block is a run of units; its length is rounded up to a power of two.
 #[derive(Debug)]
 #[cfg_attr(test, derive(Clone))]

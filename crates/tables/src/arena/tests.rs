@@ -21,6 +21,18 @@ fn retired_memory_is_reused_after_its_epoch() {
     assert_eq!((blocks.take(1), blocks.take(1)), (Some(3), None));
 }
 
+#[test]
+fn a_compacted_list_has_its_contents_and_no_spare_memory() {
+    let of_huge_page = (HUGE_PAGE / size_of::<u64>()) as u64;
+    for length in [0, 3, of_huge_page - 1, of_huge_page, of_huge_page + 5] {
+        let mut list: Vec<u64> = (0..length).collect();
+        list.reserve(100);
+        let moved = compacted(list);
+        assert!(moved.iter().copied().eq(0..length), "{length}");
+        assert_eq!(moved.capacity(), moved.len(), "{length}");
+    }
+}
+
 /// Requested lengths: each power of two, and one that is rounded up.
 const LENGTHS: [u32; 4] = [1, 2, 3, 4];
 

@@ -8,6 +8,7 @@ use super::entry::{Entry, Rest};
 use super::node::{DEPTH_MAX, Node, TREES_MAX};
 use super::region::{Region, Window};
 use super::rule::Rule;
+use crate::arena::compacted;
 
 /// Leaves have at most this number of rules, if a window separates them.
 const LEAF: usize = 3;
@@ -131,8 +132,9 @@ pub(super) fn compile(rules: &[Rule]) -> Compiled {
     }
     let mut compiled = compiler.compiled;
     compiled.is_large = compiled.entries.len() > LARGE;
-    compiled.nodes.shrink_to_fit();
-    compiled.entries.shrink_to_fit();
+    compiled.nodes = compacted(compiled.nodes);
+    compiled.entries = compacted(compiled.entries);
+    compiled.rest = compacted(compiled.rest);
     compiled
 }
 
