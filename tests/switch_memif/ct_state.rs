@@ -109,9 +109,14 @@ fn half_open_connections_have_limits() {
     assert_eq!((report.total, report.half_open), (5, 4));
     // The limit changes while connections stay.
     let set = ["set", "connections", "--config", file.to_str().unwrap()];
-    let limited = CONFIG.replace("max-entries = 8", "max-entries = 64\nmax-half-open = 6");
+    let limited = CONFIG.replace(
+        "max-entries = 8",
+        "max-entries = 64\nmax-half-open = 6\nnew-share = 30",
+    );
     fs::write(&file, limited).unwrap();
     change(&bench, &set);
+    let config = output(&mut command(&bench, &["show", "config"]));
+    assert!(config.contains("new-share = 30"), "{config}");
     let mut begin = |port: u16| {
         let syn = out(port, (1, 0, SYN));
         inside.send(std::slice::from_ref(&syn));

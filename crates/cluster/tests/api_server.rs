@@ -135,7 +135,7 @@ fn good() -> Vec<(&'static str, Value)> {
         ),
         (
             "DataPlane",
-            json!({ "nodeSelector": selector, "connections": { "maxEntries": 100000, "maxHalfOpen": 70000, "helpers": ["ftp"],
+            json!({ "nodeSelector": selector, "connections": { "maxEntries": 100000, "maxHalfOpen": 70000, "newShare": 30, "helpers": ["ftp"],
                 "timeouts": { "tcpEstablished": 600 }, "zones": [{ "name": "red", "ports": ["a"], "maxEntries": 10 }] } }),
         ),
         (
@@ -374,6 +374,11 @@ fn bad() -> Vec<(&'static str, Value, &'static str)> {
             "DataPlane",
             tracked(json!({ "timeouts": { "tcpClose": 0 } })),
             "greater than or equal to 1",
+        ),
+        (
+            "DataPlane",
+            tracked(json!({ "newShare": 101 })),
+            "less than or equal to 100",
         ),
         (
             "DataPlane",

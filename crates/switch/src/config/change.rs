@@ -190,7 +190,7 @@ pub enum Change {
         /// Endpoint of the backend.
         to: SocketAddr,
     },
-    /// Starts connection tracking, or changes its timeouts and `max-half-open`, while connections stay.
+    /// Starts connection tracking, or changes its timeouts, `max-half-open` and `new-share`, while connections stay.
     SetConnections(ConnectionsSetting),
     /// Ends connection tracking, and forgets all connections.
     DelConnections,

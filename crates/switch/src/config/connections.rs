@@ -349,8 +349,8 @@ pub(super) fn check_replication(
     })
 }
 
-/// Returns the first key whose change from one section to another requires a restart. Timeouts and `max-half-open` can change at run time.
-/// Without replication, the section can be added and removed.
+/// Returns the first key whose change from one section to another requires a restart. Timeouts, `max-half-open` and `new-share` can change at
+/// run time. Without replication, the section can be added and removed.
 pub(super) fn fixed_key(
     (former, next): (Option<&ConnectionsSetting>, Option<&ConnectionsSetting>),
 ) -> Option<&'static str> {
@@ -364,7 +364,7 @@ pub(super) fn fixed_key(
         max_per_source,
         max_half_open: _,
         max_half_open_per_source,
-        new_share,
+        new_share: _,
         labels,
         helpers,
         timeouts: _,
@@ -381,7 +381,6 @@ pub(super) fn fixed_key(
             "connections.max-half-open-per-source",
             *max_half_open_per_source != next.max_half_open_per_source,
         ),
-        ("connections.new-share", *new_share != next.new_share),
         ("connections.labels", *labels != next.labels),
         ("connections.helpers", *helpers != next.helpers),
         ("connections.zone", *zones != next.zones),

@@ -702,7 +702,7 @@ fn settings_that_require_a_restart_are_those_of_the_guide() {
             refresh: None,
         }
     }
-    let changes: [Change; 26] = [
+    let changes: [Change; 25] = [
         ("service-cpus", |plan| plan.service_cpus = CpuList::new()),
         ("control-cpus", |plan| plan.control_cpus = CpuList::new()),
         ("rx-ring-size", |plan| plan.rx_ring_size *= 2),
@@ -732,7 +732,6 @@ fn settings_that_require_a_restart_are_those_of_the_guide() {
         ("connections.max-half-open-per-source", |plan| {
             of(plan).max_half_open_per_source = Some(1);
         }),
-        ("connections.new-share", |plan| of(plan).new_share = 10),
         ("connections.labels", |plan| of(plan).labels = true),
         ("connections.helpers", |plan| {
             of(plan).helpers = vec![quietwire_tables::connections::Helper::Ftp];
@@ -773,6 +772,7 @@ fn settings_that_require_a_restart_are_those_of_the_guide() {
     let mut next = plan.clone();
     of(&mut next).timeouts = [("udp-replied".to_owned(), 9)].into();
     of(&mut next).max_half_open = Some(9);
+    of(&mut next).new_share = 10;
     plan.check_changeable(&next).unwrap();
     next.connections = None;
     plan.check_changeable(&next).unwrap();

@@ -3,9 +3,8 @@
 
 use std::net::SocketAddr;
 
-use quietwire_dpdk::cycles;
 use quietwire_tables::connections::{
-    ConnectionFilter, ConnectionInfo, CtState, InvalidReason, NewShare, Refusal, State, Tracker,
+    ConnectionFilter, ConnectionInfo, CtState, InvalidReason, Refusal, State, Tracker,
 };
 use quietwire_tables::filter::Protocol;
 use quietwire_tables::share::Share;
@@ -62,9 +61,8 @@ pub(super) fn connection_stage(
     if setting.replication.is_some() {
         tracker.allow_changes();
     }
-    let new_share = setting.new_share();
-    let new_share = new_share.map(|percent| NewShare::new(percent, cycles::hz()));
-    Ok(Some(Box::new(ConnectionStage::new(tracker, new_share))))
+    let stage = ConnectionStage::new(tracker, setting.new_share());
+    Ok(Some(Box::new(stage)))
 }
 
 /// Returns the filter of a selection.

@@ -636,7 +636,7 @@ fn request(random: &mut Random) -> Value {
         "connections" => match one_of(&["set", "timeouts", "size", "del"]) {
             "set" => json!({"set-connections": {"max-entries": 64}}),
             "timeouts" => json!({"set-connections": {"max-entries": 64, "max-half-open": 9,
-                "timeouts": {"udp-replied": 9}}}),
+                "new-share": 30, "timeouts": {"udp-replied": 9}}}),
             "size" => json!({"set-connections": {"max-entries": 32}}),
             _ => json!("del-connections"),
         },

@@ -71,6 +71,7 @@ impl Engine {
         let order = WorkerCommand::ConnectionLimits {
             timeouts: setting.tracker().timeouts,
             half_open_max: half_open_max.unwrap_or(u32::MAX),
+            new_share: setting.new_share(),
         };
         let setting = setting.clone();
         let record = |forwarder: &mut Forwarder| forwarder.connections = Some(setting);

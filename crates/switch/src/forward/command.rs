@@ -107,6 +107,8 @@ pub(crate) enum WorkerCommand {
         timeouts: Timeouts,
         /// Maximum number of half-open connections.
         half_open_max: u32,
+        /// Share of the time of a saturated thread for frames that begin connections, percent. `None`: no limit.
+        new_share: Option<u32>,
     },
     /// List or remove connections.
     Connections(Box<ConnectionQuery>),

@@ -6,7 +6,7 @@
 
 use std::net::SocketAddr;
 
-use quietwire_dpdk::{BURST_MAX, Burst};
+use quietwire_dpdk::{BURST_MAX, Burst, cycles};
 use quietwire_tables::connections::{
     Connection, ConnectionFilter, ConnectionInfo, Counters, CtState, NewShare, Packet, Timeouts,
     Tracked, Tracker,
@@ -123,10 +123,17 @@ fn set_values(
     }
 }
 
+/// Returns the limit of a thread that is not saturated, for a share in percent. `None` without one.
+fn limit_of(percent: Option<u32>) -> Option<NewShare> {
+    // Without the counters of cycles, there is no time.
+    let percent = percent.filter(|_| !cfg!(feature = "without-cycles"));
+    percent.map(|percent| NewShare::new(percent, cycles::hz()))
+}
+
 impl ConnectionStage {
-    pub(crate) fn new(tracker: Tracker, new_share: Option<NewShare>) -> Self {
-        // Without the counters of cycles, there is no time.
-        let new_share = new_share.filter(|_| !cfg!(feature = "without-cycles"));
+    /// Creates a stage. `new_share` is the share of the time of a saturated thread for frames that begin connections, percent. `None`: no
+    /// limit.
+    pub(crate) fn new(tracker: Tracker, new_share: Option<u32>) -> Self {
         Self {
             tracker,
             packets: [Packet::UNTRACKED; BURST_MAX],
@@ -134,14 +141,24 @@ impl ConnectionStage {
             count: 0,
             labels: [0; BURST_MAX],
             copy: NatCopy::new(),
-            new_share,
+            new_share: limit_of(new_share),
         }
     }
 
-    /// Sets the timeouts and the maximum number of half-open connections. Connections stay.
-    pub(super) fn set_limits(&mut self, timeouts: Timeouts, half_open_max: u32) {
+    /// Sets the timeouts, the maximum number of half-open connections, and the share of the time for frames that begin connections, as
+    /// [`Self::new`] does. Connections stay. A saturated thread stays saturated.
+    pub(super) fn set_limits(
+        &mut self,
+        timeouts: Timeouts,
+        half_open_max: u32,
+        new_share: Option<u32>,
+    ) {
         self.tracker.set_timeouts(timeouts);
         self.tracker.limit_half_open(half_open_max);
+        match (&mut self.new_share, new_share) {
+            (Some(limit), Some(percent)) => limit.set_percent(percent),
+            (limit, percent) => *limit = limit_of(percent),
+        }
     }
 
     /// Classifies the packets of a burst.

@@ -269,9 +269,10 @@ impl Worker {
             WorkerCommand::ConnectionLimits {
                 timeouts,
                 half_open_max,
+                new_share,
             } => {
                 if let Some(connections) = &mut self.connections {
-                    connections.set_limits(timeouts, half_open_max);
+                    connections.set_limits(timeouts, half_open_max, new_share);
                 }
                 Reply::Done
             }

@@ -91,6 +91,11 @@ impl NewShare {
         }
     }
 
+    /// Changes the share, percent, 1 to 100. A saturated thread stays saturated, and its debt stays.
+    pub fn set_percent(&mut self, percent: u32) {
+        self.percent = u64::from(percent).clamp(1, PERCENT);
+    }
+
     /// Returns true if frames that begin connections are limited.
     #[inline(always)]
     #[must_use]

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use quietwire_dpdk::{Eal, Mbuf};
-use quietwire_tables::connections::{ConnectionFilter, NewShare, Settings, Tracker};
+use quietwire_tables::connections::{ConnectionFilter, Settings, Timeouts, Tracker};
 use quietwire_tables::filter::{Fallback, RuleTable};
 
 use super::super::connections::{ConnectionQuery, ConnectionTotals};
@@ -22,6 +22,8 @@ const PORT: usize = 4;
 const KNOWN: u16 = 16;
 /// Turns in which the thread becomes saturated, and more.
 const TURNS: u32 = 600;
+/// Fewer such turns, for several of them in a test: each frame of a scan is to another host.
+const FEW_TURNS: u32 = 300;
 
 /// Returns a UDP datagram to a host, or its answer.
 fn datagram(host: u16, is_answer: bool) -> Vec<u8> {
@@ -60,11 +62,10 @@ impl World {
     fn new(name: &str) -> Self {
         let eal = eal();
         let tracker = Tracker::new(&Settings::of_size(65_536)).unwrap();
-        let share = NewShare::new(1, quietwire_dpdk::cycles::hz());
         let table = RuleTable::new([], Fallback::default());
         let counters = Arc::new(ThreadCounters::new());
         let mut world = Self {
-            stage: ConnectionStage::new(tracker, Some(share)),
+            stage: ConnectionStage::new(tracker, Some(1)),
             rules: PortRules::new(Arc::new(table), PORT as u16, None),
             pool: Mempool::new(&eal, name, 511, 256).unwrap(),
             telemetry: Telemetry::new(Arc::clone(&counters)),
@@ -184,6 +185,27 @@ fn a_saturated_thread_drops_new_connections_and_forwards_established_ones() {
     assert_eq!(accepted + dropped, sent);
     // Dropped frames have not changed the table.
     assert_eq!(world.connections(), u64::from(KNOWN) + accepted);
+    assert_eq!(world.pool.available(), 511, "a buffer is lost");
+}
+
+#[test]
+fn the_limit_of_a_saturated_thread_ends_and_begins_by_a_change() {
+    let mut world = World::new("new-share-changed");
+    let scan = BURST_MAX as u16 - KNOWN;
+    let mut turns = |new_share: Option<u32>, is_limited: bool| {
+        let stage = &mut world.stage;
+        stage.set_limits(Timeouts::default(), u32::MAX, new_share);
+        assert_eq!(world.stage.is_limited(), is_limited);
+        let before = world.dropped();
+        for _ in 0..FEW_TURNS {
+            world.turn_with_scan(scan);
+        }
+        world.dropped() - before
+    };
+    assert!(turns(Some(1), false) > 0, "the scan has a limit");
+    assert!(turns(Some(2), true) > 0, "the thread stays saturated");
+    assert_eq!(turns(None, false), 0);
+    assert!(turns(Some(1), false) > 0, "the scan has a limit again");
     assert_eq!(world.pool.available(), 511, "a buffer is lost");
 }
 

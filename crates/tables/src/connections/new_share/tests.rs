@@ -169,6 +169,25 @@ fn known_connections_keep_half_of_their_rate_beside_as_many_new_ones() {
 }
 
 #[test]
+fn another_share_holds_while_a_thread_is_saturated() {
+    let mut thread = Thread::saturated(10, COSTS);
+    let mut part_of = |percent: u32| {
+        thread.share.set_percent(percent);
+        let began = thread.now;
+        let mut admitted = 0;
+        for _ in 0..10_000 {
+            admitted += thread.turn(BURST_MAX / 2, BURST_MAX / 2).admitted;
+            assert!(thread.share.is_saturated());
+        }
+        admitted * 100 / (thread.now - began)
+    };
+    // The time until frames are dropped is a part of the share.
+    let [small, large, again] = [part_of(10), part_of(50), part_of(10)];
+    assert!(small <= 10 && again <= 10, "{small} and {again} percent");
+    assert!((20..=50).contains(&large), "{large} percent");
+}
+
+#[test]
 fn dropped_frames_leave_time_for_some_new_connections() {
     let mut thread = Thread::saturated(50, COSTS);
     let began = thread.now;

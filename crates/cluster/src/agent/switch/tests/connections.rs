@@ -106,7 +106,7 @@ fn connection_tracking_of_the_file_of_the_switch_stays() {
 fn settings_of_connections_are_those_of_the_configuration_file() {
     let tracking: ConnectionTracking = serde_json::from_value(json!({
         "enabled": true, "maxEntries": 1000, "maxPerSource": 100, "maxHalfOpen": 200, "maxHalfOpenPerSource": 50,
-        "labels": true, "helpers": ["ftp", "tftp"],
+        "newShare": 30, "labels": true, "helpers": ["ftp", "tftp"],
         "timeouts": {
             "tcpSynSent": 1, "tcpSynSent2": 2, "tcpSynRecv": 3, "tcpEstablished": 4, "tcpFinWait": 5, "tcpCloseWait": 6,
             "tcpLastAck": 7, "tcpTimeWait": 8, "tcpClose": 9, "udpUnreplied": 10, "udpReplied": 11, "icmpUnreplied": 12,
@@ -121,6 +121,7 @@ max-entries = 1000
 max-per-source = 100
 max-half-open = 200
 max-half-open-per-source = 50
+new-share = 30
 labels = true
 helpers = ["ftp", "tftp"]
 [connections.timeouts]
