@@ -29,6 +29,7 @@ mod rules;
 mod sets;
 mod statements;
 mod steering;
+mod tally;
 #[cfg(test)]
 mod tests;
 mod verdict;

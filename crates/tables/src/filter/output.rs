@@ -9,6 +9,7 @@ use super::action::Action;
 use super::ct_states::{STATES, state_bit};
 use super::further::mark_output;
 use super::rules::PortRules;
+use super::tally::Tally;
 use super::verdict::{Judged, Verdict};
 use crate::classifier::{Field, Key, NO_RULE};
 use crate::connections::CtState;
@@ -51,8 +52,8 @@ impl PortRules {
         let conditions = self.conditions();
         let mut keys = [Key::EMPTY; BURST_MAX];
         let mut count = 0;
-        for (((octets, _), class), key) in frames.zip(keys.iter_mut()) {
-            *key = self.key_of(octets);
+        for (((octets, length), class), key) in frames.zip(keys.iter_mut()) {
+            self.write_key(octets, length, key);
             mark_output(key, from);
             key.set(Field::METADATA, valid(class, conditions));
             count += 1;
@@ -62,13 +63,15 @@ impl PortRules {
         self.look_up(keys, &mut found);
         self.pass_output(keys, &found, continued);
         let mut dropped = 0;
-        for (verdict, rule) in verdicts.iter_mut().zip(found).take(count) {
-            *verdict = match self.count_one(rule) {
-                Some(action) => Verdict::Rule(rule, action),
+        let mut tally = Tally::EMPTY;
+        for (verdict, rule) in verdicts.iter_mut().zip(&found).take(count) {
+            *verdict = match self.count_in(&mut tally, *rule) {
+                Some(action) => Verdict::Rule(*rule, action),
                 None => Verdict::Short,
             };
             dropped += usize::from(matches!(verdict, Verdict::Rule(_, Action::Drop)));
         }
+        self.count_all(&tally);
         dropped
     }
 
@@ -87,13 +90,13 @@ impl PortRules {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::sync::atomic::Ordering;
+    use std::sync::atomic::{AtomicU64, Ordering};
 
     use proptest::prelude::*;
 
     use super::super::{
         CtStates, DescribedPacket, Element, Fallback, FurtherMatch, MalformedAction, OutMatch,
-        PacketMatch, PortRule, RuleTable, SetField,
+        PacketMatch, PortRule, Protocol, RuleTable, SetField,
     };
     use super::*;
     use crate::connections::{LabelBits, MarkBits};
@@ -417,6 +420,37 @@ mod tests {
                 prop_assert_eq!(described, found.map(|rule| rule as u32));
             }
         }
+    }
+
+    #[test]
+    fn frames_that_leave_are_counted_by_rule() {
+        let counters: [Arc<AtomicU64>; 2] = Default::default();
+        let of = |protocol: u8, counter: &Arc<AtomicU64>| PortRule {
+            packet: PacketMatch {
+                protocol: Some(Protocol(protocol)),
+                ..PacketMatch::default()
+            },
+            frames: Arc::clone(counter),
+            ..rule(None, out(None), Action::Drop)
+        };
+        let rules = [of(6, &counters[0]), of(17, &counters[1])];
+        let table = Arc::new(RuleTable::new(rules, Fallback::default()));
+        let port = PortRules::new(table, 1, None);
+        // The header of the TCP segment is not complete.
+        let frames = [17, 6, 1, 17, 17].map(|protocol| {
+            let mut frame = frame();
+            frame[23] = protocol;
+            frame
+        });
+        let burst = frames.iter().map(|frame| (&frame[..], frame.len() as u32));
+        let mut verdicts = [Verdict::Default(Action::Accept); BURST_MAX];
+        assert_eq!(port.judge_output(burst, None, &mut verdicts), 4);
+        let decided = [Some(1), Some(0), None, Some(1), Some(1)];
+        let decided = decided
+            .map(|rule| rule.map_or(Verdict::Short, |rule| Verdict::Rule(rule, Action::Drop)));
+        assert_eq!(verdicts[..5], decided);
+        let counts = counters.each_ref().map(|one| one.load(Ordering::Relaxed));
+        assert_eq!(counts, [1, 3]);
     }
 
     #[test]

@@ -7,10 +7,9 @@ mod continuing;
 mod marked;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 
 use quietwire_base::BURST_MAX;
-use quietwire_memory::prefetch;
 use quietwire_packet::ETHERNET_HEADER_LENGTH;
 
 use super::RULES_MAX;
@@ -31,6 +30,7 @@ use super::plain::read_plain_key;
 use super::rule_match::FurtherMatch;
 use super::sets::{FieldSets, bit, compile};
 use super::statements::Statements;
+use super::tally::{CountedAction, Tally, add, prefetch_rules};
 use super::verdict::{Dropped, Fallback, Judged, Verdict};
 use crate::classifier::{Field, Key, NO_RULE, Rule, Shape};
 use crate::connections::{CtState, LabelBits, MarkBits, Tracked};
@@ -177,7 +177,7 @@ struct Compiled {
     /// Number of the rule for each rule of the classifier; empty if both have the same numbers.
     origins: Vec<u32>,
     /// Action and number of frames of each rule.
-    rules: Vec<(Action, Arc<AtomicU64>)>,
+    rules: Vec<CountedAction>,
     /// Rules that continue, if there are some.
     continuing: Option<Continuing>,
     /// Pairs of field and set that rules refer to.
@@ -527,30 +527,6 @@ pub struct PortRules {
     ingress: Key,
 }
 
-/// Frames of a burst by rule. Rules that decide on many frames of a burst are counted with one atomic operation.
-struct Tally {
-    /// Rule and number of frames, by the last digits of the number of the rule.
-    counts: [(u32, u32); BURST_MAX],
-}
-
-impl Tally {
-    const EMPTY: Self = Self {
-        counts: [(NO_RULE, 0); BURST_MAX],
-    };
-
-    #[expect(clippy::arithmetic_side_effects, reason = "at most BURST_MAX frames")]
-    #[inline(always)]
-    fn add(&mut self, table: &Compiled, rule: u32) {
-        if let Some(count) = self.counts.get_mut(rule as usize % BURST_MAX) {
-            if count.0 != rule {
-                table.count(*count);
-                *count = (rule, 0);
-            }
-            count.1 += 1;
-        }
-    }
-}
-
 impl Compiled {
     /// Finds the rules of keys.
     #[inline(always)]
@@ -561,31 +537,6 @@ impl Compiled {
                 // No rule stays no rule.
                 *rule = self.origins.get(*rule as usize).copied().unwrap_or(NO_RULE);
             }
-        }
-    }
-
-    /// Loads what is counted for these rules into the cache.
-    #[inline(never)]
-    fn prefetch(&self, found: &[u32]) {
-        for rule in found {
-            if let Some(rule) = self.rules.get(*rule as usize) {
-                prefetch(rule);
-            }
-        }
-        for rule in found {
-            if let Some((_, frames)) = self.rules.get(*rule as usize) {
-                prefetch(&**frames);
-            }
-        }
-    }
-
-    /// Adds frames to the counter of a rule.
-    #[inline(always)]
-    fn count(&self, (rule, frames): (u32, u32)) {
-        if frames > 0
-            && let Some((_, sum)) = self.rules.get(rule as usize)
-        {
-            add(sum, u64::from(frames));
         }
     }
 }
@@ -690,7 +641,7 @@ impl PortRules {
         }
         compiled.lookup(keys, &mut found);
         if compiled.rules.len() > PREFETCH_MIN {
-            compiled.prefetch(found.get(..count).unwrap_or_default());
+            prefetch_rules(&compiled.rules, found.get(..count).unwrap_or_default());
         }
         if let Some(continuing) = &compiled.continuing {
             // Other frames have no key.
@@ -707,7 +658,7 @@ impl PortRules {
             let action = match verdict {
                 Verdict::Default(_) => match compiled.rules.get(*rule as usize) {
                     Some((action, _)) => {
-                        tally.add(compiled, *rule);
+                        tally.add(&compiled.rules, *rule);
                         *verdict = Verdict::Rule(*rule, *action);
                         *action
                     }
@@ -730,9 +681,7 @@ impl PortRules {
             dropped.denied += usize::from(action == Action::Drop);
             dropped.rejected += usize::from(action == Action::Reject);
         }
-        for count in &tally.counts {
-            compiled.count(*count);
-        }
+        tally.flush(&compiled.rules);
         add(&table.fallback.default_frames, unmatched);
         add(&table.fallback.malformed_frames, dropped.malformed as u64);
         dropped
@@ -817,18 +766,30 @@ impl PortRules {
         self.table.compiled.values.all_bits()
     }
 
-    /// Counts a frame of a rule. Returns the action of the rule, if there is one.
-    pub(super) fn count_one(&self, rule: u32) -> Option<Action> {
-        let (action, frames) = self.table.compiled.rules.get(rule as usize)?;
-        add(frames, 1);
+    /// Adds a frame of a rule to a tally. Returns the action of the rule, if there is one.
+    #[inline(always)]
+    pub(super) fn count_in(&self, tally: &mut Tally, rule: u32) -> Option<Action> {
+        let rules = &self.table.compiled.rules[..];
+        let (action, _) = rules.get(rule as usize)?;
+        tally.add(rules, rule);
         Some(*action)
     }
 
-    /// Reads the key of a frame with the port, as far as its headers can be read.
+    /// Adds all frames of a tally to the counters of their rules.
     #[inline(always)]
-    pub(super) fn key_of(&self, octets: &[u8]) -> Key {
-        let (vlan, rest) = after_tags(octets).unwrap_or_default();
-        self.read_key(octets, (vlan, rest))
+    pub(super) fn count_all(&self, tally: &Tally) {
+        tally.flush(&self.table.compiled.rules);
+    }
+
+    /// Writes the key of a frame with the port, as far as its headers can be read.
+    #[inline(always)]
+    pub(super) fn write_key(&self, octets: &[u8], length: u32, key: &mut Key) {
+        let is_plain = self.table.compiled.compared.is_nothing()
+            && read_plain_key(octets, length as usize, &self.ingress, key);
+        if !is_plain {
+            let (vlan, rest) = after_tags(octets).unwrap_or_default();
+            *key = self.read_key(octets, (vlan, rest));
+        }
     }
 
     #[inline(always)]
@@ -886,10 +847,3 @@ const PREFETCH_MIN: usize = 256;
 const NO_GROUP: u16 = u16::MAX;
 /// No port has this number.
 const NO_PORT: u16 = u16::MAX;
-
-#[inline(always)]
-fn add(sum: &AtomicU64, count: u64) {
-    if count > 0 {
-        sum.fetch_add(count, Ordering::Relaxed);
-    }
-}

@@ -3,7 +3,8 @@
 
 use super::super::continued::{CONTINUE_MAX, Continued, Continuing, divide};
 use super::super::ct_values::CtConditions;
-use super::{Compiled, PortRule, PortRules, Tally};
+use super::super::tally::Tally;
+use super::{Compiled, PortRule, PortRules};
 use crate::classifier::Key;
 
 impl PortRule {
@@ -41,15 +42,13 @@ impl Compiled {
             // Without a rule that decides, the number is the highest one.
             let end = found.get(frame).copied().unwrap_or(0);
             if rule < end && has_key(frame) {
-                tally.add(self, rule);
+                tally.add(&self.rules, rule);
                 if let Some(continued) = &mut continued {
                     continued.add(frame, rule);
                 }
             }
         });
-        for count in &tally.counts {
-            self.count(*count);
-        }
+        tally.flush(&self.rules);
     }
 }
 
