@@ -143,6 +143,7 @@ fn of_store(error: &StoreError) -> u8 {
         StoreError::Full(_)
         | StoreError::Io { .. }
         | StoreError::Damaged { .. }
+        | StoreError::TooLong(_)
         | StoreError::CannotStore { .. }
         | StoreError::CannotRename { .. }
         | StoreError::Other { .. } => FAILED,

@@ -4,6 +4,7 @@
 
 mod compact;
 mod error;
+mod limits;
 mod migrate;
 mod overview;
 mod read;
@@ -23,6 +24,7 @@ use sha2::{Digest, Sha256};
 
 pub use error::StoreError;
 use error::{of_sqlite, of_system};
+use limits::{Budget, Limits};
 pub use overview::{LatestTrial, StudyOverview};
 
 use crate::file::StudyFile;
@@ -52,6 +54,8 @@ pub struct Store {
     run_id: Option<i64>,
     /// Conditions of the next run, and what differs from the earlier ones.
     conditions: Option<(RunIdentity, Vec<String>)>,
+    /// Limit of a store opened for reading.
+    budget: Option<Budget>,
     #[cfg(test)]
     pub(crate) write_faults: WriteFaults,
     _lock: Option<LockFile>,
@@ -98,7 +102,7 @@ impl Store {
         text: &str,
         mode: OpenMode,
     ) -> Result<Self, StoreError> {
-        refuse_directory(path)?;
+        refuse_other_files(path)?;
         match mode {
             OpenMode::New => Self::create(path, file, text),
             // A run that is killed before its first write leaves an empty file.
@@ -139,7 +143,7 @@ impl Store {
     /// # Errors
     /// [`StoreError::Locked`] if a run writes to the store, [`StoreError`] if it cannot be renamed.
     pub fn set_aside(path: &Path) -> Result<Option<PathBuf>, StoreError> {
-        refuse_directory(path)?;
+        refuse_other_files(path)?;
         let opened = match File::open(path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             opened => opened.map_err(|error| of_system(path, &error))?,
@@ -196,7 +200,7 @@ impl Store {
     fn resume(path: &Path, _file: &StudyFile, text: &str) -> Result<Self, StoreError> {
         let lock = lock(path)?;
         // Checked before any change: a file that is not a store stays unchanged.
-        let found = schema_of(&open_to_read(path)?, path)?;
+        let found = schema_of(&open_to_read(path, &Limits::of(path))?, path)?;
         let mut store = Self::connect(path, lock)?;
         let stored: String = store.ask(|connection| {
             connection.query_row("SELECT file_sha256 FROM study", (), |row| row.get(0))
@@ -215,22 +219,28 @@ impl Store {
         Ok(store)
     }
 
-    /// Opens a store for reading.
+    /// Opens a store for reading its content once: what is read from it until it is closed has a limit, which depends on the size of the file,
+    /// and so has the time.
     ///
     /// # Errors
     /// [`StoreError`]: it does not exist, is not a store, or is not readable.
     pub fn open_to_read(path: &Path) -> Result<Self, StoreError> {
+        Self::open_to_read_within(path, &Limits::of(path))
+    }
+
+    fn open_to_read_within(path: &Path, limits: &Limits) -> Result<Self, StoreError> {
         if !path.exists() {
             return Err(StoreError::Missing(path.to_owned()));
         }
-        refuse_directory(path)?;
-        let connection = open_to_read(path)?;
+        refuse_other_files(path)?;
+        let connection = open_to_read(path, limits)?;
         Ok(Self {
             schema: schema_of(&connection, path)?,
             connection,
             path: path.to_owned(),
             run_id: None,
             conditions: None,
+            budget: Some(Budget::new(limits)),
             #[cfg(test)]
             write_faults: WriteFaults::default(),
             _lock: None,
@@ -261,6 +271,7 @@ impl Store {
             schema: schema::VERSION,
             run_id: None,
             conditions: None,
+            budget: None,
             #[cfg(test)]
             write_faults: WriteFaults::default(),
             _lock: Some(lock),
@@ -301,12 +312,18 @@ fn named(path: &Path, suffix: &str) -> [PathBuf; 3] {
         .map(|companion| PathBuf::from(format!("{}{suffix}{companion}", path.display())))
 }
 
-/// Returns an error for a directory. SQLite and the system report a directory with different, unclear errors.
-fn refuse_directory(path: &Path) -> Result<(), StoreError> {
-    if path.is_dir() {
-        return Err(StoreError::Directory(path.to_owned()));
+/// Returns an error for a directory, which SQLite and the system report with different, unclear errors, and for a FIFO or device, whose reader
+/// may wait without end.
+fn refuse_other_files(path: &Path) -> Result<(), StoreError> {
+    match std::fs::metadata(path) {
+        Ok(metadata) if metadata.is_dir() => Err(StoreError::Directory(path.to_owned())),
+        Ok(metadata) if !metadata.is_file() => Err(StoreError::NotAStore {
+            path: path.to_owned(),
+            reason: "it is not a regular file".to_owned(),
+        }),
+        // The next operation on the file reports an error.
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 fn lock(path: &Path) -> Result<LockFile, StoreError> {
@@ -322,14 +339,16 @@ fn locked(file: File, path: &Path) -> Result<LockFile, StoreError> {
     })
 }
 
-fn open_to_read(path: &Path) -> Result<Connection, StoreError> {
+fn open_to_read(path: &Path, limits: &Limits) -> Result<Connection, StoreError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
         | OpenFlags::SQLITE_OPEN_NO_MUTEX
         | OpenFlags::SQLITE_OPEN_URI;
     let open = |target: &Path| {
-        let connection = Connection::open_with_flags(target, flags)?;
+        let mut connection = Connection::open_with_flags(target, flags)?;
+        limits.apply(&mut connection)?;
         connection.busy_timeout(BUSY)?;
-        connection.query_row("SELECT count(*) FROM sqlite_schema", (), |_| Ok(()))?;
+        // SQLite counts the rows of a table without checking the limits.
+        connection.query_row("SELECT max(rowid) FROM sqlite_schema", (), |_| Ok(()))?;
         Ok(connection)
     };
     open(path).or_else(|error: rusqlite::Error| {

@@ -139,6 +139,12 @@ pub enum StoreError {
         /// Problem.
         reason: String,
     },
+    /// The content exceeds the limits of a file of this size.
+    #[error(
+        "reading {} was stopped: it has more content than a file of its size can have, or takes too long (the file may be damaged; use a sound copy)",
+        .0.display()
+    )]
+    TooLong(PathBuf),
     /// The stored value would not be readable.
     #[error("cannot store {what}: {reason}")]
     CannotStore {
@@ -173,6 +179,7 @@ pub(super) fn of_sqlite(path: &Path, error: rusqlite::Error) -> StoreError {
         Some(ErrorCode::SystemIoFailure) if is_full(&path) => StoreError::Full(path),
         Some(ErrorCode::SystemIoFailure) => StoreError::Io { path, reason },
         Some(ErrorCode::NotADatabase) => StoreError::NotAStore { path, reason },
+        Some(ErrorCode::OperationInterrupted) => StoreError::TooLong(path),
         Some(ErrorCode::DatabaseCorrupt) => StoreError::Damaged { path, reason },
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => StoreError::InUse(path),
         _ => StoreError::Other { path, error },

@@ -579,18 +579,31 @@ impl Store {
             .collect()
     }
 
+    /// Returns the rows of a query.
+    ///
+    /// # Errors
+    /// [`StoreError::TooLong`] if the store is opened for reading, and more is read from it than its files can contain.
     pub(super) fn rows<T, P: rusqlite::Params>(
         &self,
         query: &str,
         params: P,
-        read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
+        mut read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
     ) -> Result<Vec<T>, StoreError> {
-        self.ask(|connection| {
-            connection
-                .prepare_cached(query)?
-                .query_map(params, read)?
-                .collect()
-        })
+        let found = self.ask(|connection| {
+            let mut statement = connection.prepare_cached(query)?;
+            let mut rows = statement.query(params)?;
+            let mut found = Vec::new();
+            while let Some(row) = rows.next()? {
+                if let Some(budget) = &self.budget
+                    && !budget.spend(row)?
+                {
+                    return Ok(None);
+                }
+                found.push(read(row)?);
+            }
+            Ok(Some(found))
+        })?;
+        found.ok_or_else(|| StoreError::TooLong(self.path().to_owned()))
     }
 
     pub(super) fn frame_size(&self, text: &str) -> Result<FrameSize, StoreError> {

@@ -2,6 +2,7 @@
 mod earlier;
 mod fuzz;
 mod large;
+mod limits;
 mod overview;
 
 use std::os::unix::fs::PermissionsExt as _;

@@ -2,7 +2,6 @@
 //! Replay of frames from a capture file, pcap or pcapng.
 
 use std::collections::HashSet;
-use std::fs::File;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -13,6 +12,7 @@ use pcap_file::pcapng::blocks::interface_description::{
 };
 use pcap_file::pcapng::{Block, PcapNgParser};
 use pcap_file::{DataLink, PcapError};
+use quietwire_base::open_regular;
 use quietwire_base::random::mix;
 
 /// Largest file accepted, octets.
@@ -88,7 +88,7 @@ impl Capture {
     /// Reads a file of Ethernet frames.
     ///
     /// # Errors
-    /// [`ReplayError`] with the file and the offset of the problem.
+    /// [`ReplayError`] with the file and the offset of the problem; also for a FIFO or a device.
     pub fn read(path: &Path) -> Result<Self, ReplayError> {
         Self::read_up_to(path, FILE_MAX)
     }
@@ -103,14 +103,14 @@ impl Capture {
             path: path.to_owned(),
             what,
         };
-        let file = File::open(path).map_err(unreadable)?;
+        let file = open_regular(path).map_err(unreadable)?;
         let length = file.metadata().map_err(unreadable)?.len();
         if length > octets_max {
             return Err(wrong(format!(
                 "it has {length} octets (the limit is {octets_max})"
             )));
         }
-        // Pipes and devices have no length, and a file that is written may grow.
+        // A file that is written may grow.
         let mut octets = Vec::new();
         let mut file = file.take(octets_max.saturating_add(1));
         file.read_to_end(&mut octets).map_err(unreadable)?;
@@ -387,8 +387,11 @@ fn nanoseconds(units: u128, interface: &InterfaceDescriptionBlock<'_>) -> Option
 mod tests {
     use std::time::Duration;
 
+    use nix::sys::stat::Mode;
+    use nix::unistd::mkfifo;
     use pcap_file::pcap::{PcapPacket, PcapWriter};
     use proptest::prelude::*;
+    use quietwire_base::run_within;
 
     use super::*;
 
@@ -398,8 +401,6 @@ mod tests {
             let read = Capture::read_up_to(path, octets_max);
             read.unwrap_err().to_string()
         };
-        let error = refused(Path::new("/dev/zero"), 4096);
-        assert!(error.contains("more than 4096 octets"), "{error}");
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("capture");
         let whole = pcap(&[(0, frame(1, 60))]);
@@ -409,6 +410,19 @@ mod tests {
         assert_eq!(read.frames(), 1);
         let error = refused(&path, length - 1);
         assert!(error.contains("the limit is"), "{error}");
+        // A file of the kernel has length 0, whatever it contains.
+        let error = refused(Path::new("/proc/self/maps"), 1);
+        assert!(error.contains("more than 1 octets"), "{error}");
+        let fifo = directory.path().join("fifo");
+        mkfifo(&fifo, Mode::S_IRUSR | Mode::S_IWUSR).unwrap();
+        for path in [fifo, PathBuf::from("/dev/zero")] {
+            // Opening a FIFO that nothing writes would block the test.
+            let read = run_within(Duration::from_secs(60), move || {
+                Capture::read(&path).map_err(std::io::Error::other)
+            });
+            let error = read.unwrap_err().to_string();
+            assert!(error.contains("it is not a regular file"), "{error}");
+        }
     }
 
     fn frame(number: u8, length: usize) -> Vec<u8> {
