@@ -1,15 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Text of files and streams that users name.
 
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::path::Path;
-use std::{fs, io};
 
-/// Reads a text file.
+/// Longest text that is read, octets: more than the largest configuration has.
+const TEXT_MAX: u64 = 256 << 20;
+
+/// Reads a text file of at most 256 MiB, or a pipe.
 ///
 /// # Errors
-/// As [`fs::read_to_string`], with the words of [`text_error`].
+/// Those of opening and reading the file, with the words of [`text_error`]; [`io::ErrorKind::Other`] for a longer text.
 pub fn read_text(path: &Path) -> io::Result<String> {
-    fs::read_to_string(path).map_err(text_error)
+    read_text_up_to(path, TEXT_MAX)
+}
+
+/// Reads a text like [`read_text`], of at most `octets_max` octets.
+fn read_text_up_to(path: &Path, octets_max: u64) -> io::Result<String> {
+    let mut octets = Vec::new();
+    let file = File::open(path)?;
+    file.take(octets_max.saturating_add(1))
+        .read_to_end(&mut octets)?;
+    if octets.len() as u64 > octets_max {
+        let what = format!("it is longer than {octets_max} octets");
+        return Err(io::Error::other(what));
+    }
+    String::from_utf8(octets)
+        .map_err(|error| text_error(io::Error::new(io::ErrorKind::InvalidData, error)))
 }
 
 /// Returns the error of reading text, in words that name the cure if the contents are not UTF-8. Other errors stay.
@@ -25,6 +43,8 @@ pub fn text_error(error: io::Error) -> io::Error {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]
@@ -38,6 +58,12 @@ mod tests {
             let error = read_text(&path).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::InvalidData);
             assert!(error.to_string().contains("not UTF-8 text"), "{error}");
+        }
+        fs::write(&path, "äb").unwrap();
+        assert_eq!(read_text_up_to(&path, 3).unwrap(), "äb");
+        for path in [path.as_path(), Path::new("/dev/zero")] {
+            let error = read_text_up_to(path, 2).unwrap_err().to_string();
+            assert_eq!(error, "it is longer than 2 octets");
         }
         let absent = read_text(&directory.path().join("absent")).unwrap_err();
         assert_eq!(absent.kind(), io::ErrorKind::NotFound);

@@ -5,6 +5,8 @@ use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::Path;
 
+use quietwire_base::open_regular;
+
 /// Formats that libpcap reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -38,16 +40,14 @@ fn word(octets: &[u8], at: usize, order: Order) -> Option<u32> {
 }
 
 fn open(path: &Path) -> Result<Option<Reader>, String> {
-    let file = match File::open(path) {
+    // The switch opens ports while it runs: a FIFO would block it.
+    let file = match open_regular(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             return Err("does not exist".to_owned());
         }
         Err(error) => return Err(format!("cannot be read: {error}")),
     };
-    if !file.metadata().is_ok_and(|metadata| metadata.is_file()) {
-        return Err("is not a file".to_owned());
-    }
     let mut file = BufReader::new(file);
     let not_a_capture = || "is not a pcap file".to_owned();
     let mut header = [0; FILE_HEADER];
@@ -109,6 +109,11 @@ mod tests {
     use super::*;
     use std::fs;
     use std::path::PathBuf;
+    use std::time::Duration;
+
+    use nix::sys::stat::Mode;
+    use nix::unistd::mkfifo;
+    use quietwire_base::run_within;
 
     struct Scratch(PathBuf);
 
@@ -184,6 +189,14 @@ mod tests {
                 .unwrap_err()
                 .contains("does not exist")
         );
-        assert!(kind(Path::new("/tmp")).unwrap_err().contains("not a file"));
+        let fifo = Scratch(std::env::temp_dir().join(format!("qw-fifo-{}", std::process::id())));
+        mkfifo(&fifo.0, Mode::S_IRUSR | Mode::S_IWUSR).unwrap();
+        for path in [fifo.0.as_path(), Path::new("/tmp"), Path::new("/dev/zero")] {
+            let path = path.to_owned();
+            // Opening a FIFO that nothing writes would block the test.
+            let found = run_within(Duration::from_secs(60), move || Ok(kind(&path)));
+            let message = found.unwrap().unwrap_err();
+            assert!(message.contains("not a regular file"), "{message}");
+        }
     }
 }

@@ -12,6 +12,7 @@ mod server;
 use std::path::Path;
 use std::sync::Arc;
 
+use quietwire_base::read_regular;
 use quietwire_memif::message::{Name, Secret};
 use quietwire_memif::ring::RingSizes;
 use quietwire_memif::session::{ClientConfig, Limits, ServerConfig};
@@ -34,6 +35,8 @@ use crate::uri::{PortUri, Role};
 
 /// Most memory that a peer may share, octets.
 const MEMORY_MAX: u64 = 256 << 20;
+/// Longest file with a secret that is read, octets: more than the longest secret and a line feed.
+const SECRET_FILE_MAX: u64 = 4096;
 /// Most regions that a peer may share.
 const REGIONS_MAX: u16 = 8;
 
@@ -63,7 +66,12 @@ pub(super) fn open(
     };
     let secret = secret_file
         .as_deref()
-        .map(|file| read_secret(file, options))
+        .map(|file| {
+            read_secret(file).map_err(|what| Error::PortOptions {
+                port: options.name.clone(),
+                what: format!("secret-file {}: {what}", file.display()),
+            })
+        })
         .transpose()?;
     let status = Arc::new(Status::default());
     let limit = length_max(options);
@@ -197,16 +205,54 @@ fn log2(ring_size: u16) -> u8 {
     u8::try_from(ring_size.checked_ilog2().unwrap_or(0)).unwrap_or(0)
 }
 
-/// Reads a secret, without a line feed at the end.
-fn read_secret(file: &Path, options: &PortOptions) -> Result<Secret, Error> {
-    let wrong = |what: String| Error::PortOptions {
-        port: options.name.clone(),
-        what: format!("secret-file {}: {what}", file.display()),
-    };
-    let octets = std::fs::read(file).map_err(|error| wrong(format!("cannot be read: {error}")))?;
+/// Reads a secret, without a line feed at the end. The switch does so while it runs: a FIFO or a file without end would block it.
+fn read_secret(file: &Path) -> Result<Secret, String> {
+    let octets = read_regular(file, SECRET_FILE_MAX);
+    let octets = octets.map_err(|error| format!("cannot be read: {error}"))?;
     let octets = octets.strip_suffix(b"\n").unwrap_or(&octets);
     Some(octets)
         .filter(|octets| !octets.is_empty())
         .and_then(Secret::new)
-        .ok_or_else(|| wrong("a secret must have 1 to 24 octets and no NUL".to_owned()))
+        .ok_or_else(|| "a secret must have 1 to 24 octets and no NUL".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::PathBuf;
+    use std::time::Duration;
+
+    use nix::sys::stat::Mode;
+    use nix::unistd::mkfifo;
+    use quietwire_base::run_within;
+
+    use super::*;
+
+    #[test]
+    fn a_secret_is_read_from_a_short_regular_file_only() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        fs::write(path("sound"), "twenty-four octets long!\n").unwrap();
+        fs::write(path("empty"), "\n").unwrap();
+        fs::write(path("long"), [b'x'; 25]).unwrap();
+        fs::write(path("huge"), [b'x'; 5000]).unwrap();
+        mkfifo(&path("fifo"), Mode::S_IRUSR | Mode::S_IWUSR).unwrap();
+        let read = |path: PathBuf| {
+            // Opening a FIFO that nothing writes would block the test.
+            let read = run_within(
+                Duration::from_secs(60),
+                move || Ok(read_secret(&path).err()),
+            );
+            read.unwrap().unwrap_or_default()
+        };
+        assert_eq!(read(path("sound")), "");
+        for name in ["empty", "long"] {
+            assert!(read(path(name)).contains("1 to 24 octets"), "{name}");
+        }
+        assert!(read(path("huge")).contains("longer than 4096 octets"));
+        for path in [path("fifo"), PathBuf::from("/dev/zero")] {
+            let error = read(path);
+            assert!(error.contains("not a regular file"), "{error}");
+        }
+    }
 }
