@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -145,7 +146,19 @@ fn differences_are_printed_and_twice_is_once() {
         "{dry}"
     );
     assert!(dry.contains("pending reboot: nohz_full=1"), "{dry}");
+    assert!(
+        dry.contains("irq/24/smp_affinity_list: 0-1 -> 0\n"),
+        "{dry}"
+    );
     assert_eq!(made.contents(), before);
+    let affinity = made.root.join("proc/irq/24/smp_affinity_list");
+    let set_mode = |mode| fs::set_permissions(&affinity, fs::Permissions::from_mode(mode)).unwrap();
+    set_mode(0o444);
+    let dry = text(&made.apply(&["--dry-run"]));
+    assert!(!dry.contains("irq/24/"), "{dry}");
+    let fixed = "fixed by the kernel, left unchanged: interrupts 24 (CPUs 0-1)\n";
+    assert!(dry.contains(fixed), "{dry}");
+    set_mode(0o644);
     assert!(done(&["status", "--root", root]).contains("nothing is applied"));
     let first = text(&made.apply(&[]));
     assert!(

@@ -73,11 +73,28 @@ impl ApplyReport {
     }
 }
 
-/// Returns the differences between machine and plan. Changes nothing.
+/// Returns the differences between machine and plan that [`apply`] would remove. Changes nothing.
 ///
 /// # Errors
 /// [`ApplyError::Unreadable`].
 pub fn differences(target: &Target<'_>, plan: &Plan) -> Result<Vec<Difference>, ApplyError> {
+    differences_of(target, plan, |step| !step.is_fixed())
+}
+
+/// Returns the differences between machine and plan that only the kernel can remove: interrupts whose CPUs it chooses itself. Changes nothing.
+///
+/// # Errors
+/// [`ApplyError::Unreadable`].
+pub fn fixed_differences(target: &Target<'_>, plan: &Plan) -> Result<Vec<Difference>, ApplyError> {
+    differences_of(target, plan, Step::is_fixed)
+}
+
+/// Returns the differences between machine and some steps of the plan.
+fn differences_of(
+    target: &Target<'_>,
+    plan: &Plan,
+    is_included: impl Fn(&Step) -> bool,
+) -> Result<Vec<Difference>, ApplyError> {
     let noted = Noted::new(target.files);
     let target = &Target {
         files: &noted,
@@ -86,6 +103,7 @@ pub fn differences(target: &Target<'_>, plan: &Plan) -> Result<Vec<Difference>, 
     let steps = step::steps(target, plan);
     let found = steps
         .iter()
+        .filter(|step| is_included(step))
         .flat_map(|step| step.difference(target))
         .collect();
     require_readable(&noted)?;

@@ -9,6 +9,7 @@ pub(crate) mod hanging;
 use std::fmt::Debug;
 use std::fs;
 use std::io::{self, ErrorKind};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -130,6 +131,13 @@ pub(crate) fn is_absent(error: &io::Error) -> bool {
         errno,
         Some(Errno::ENOENT | Errno::ENOTDIR | Errno::ENODEV | Errno::EOPNOTSUPP)
     )
+}
+
+/// Returns whether the kernel offers a file for reading only. False if it does not exist.
+pub(crate) fn is_read_only(path: &Path) -> bool {
+    const WRITABLE: u32 = 0o200;
+    let metadata = fs::metadata(path);
+    metadata.is_ok_and(|metadata| metadata.permissions().mode() & WRITABLE == 0)
 }
 
 /// Returns a function that adds the file's path to an error.

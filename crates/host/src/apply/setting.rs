@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use super::outcome::{Difference, Outcome, failed};
 use super::target::Target;
-use crate::files::named;
+use crate::files::{is_read_only, named};
 use crate::journal::same::same;
 use crate::journal::{Change, Journal};
 use crate::pci_driver::{FUNCTIONS_MAX, read_setting};
@@ -47,7 +47,18 @@ impl Setting {
         })
     }
 
+    /// Returns whether only the kernel can change the setting: the affinity of an interrupt that it manages itself. Kernels before Linux 6.12
+    /// do not mark such a file, and refuse the change instead.
+    pub(super) fn is_fixed(&self) -> bool {
+        self.kind == Kind::Interrupt && is_read_only(&self.path)
+    }
+
     pub(super) fn make(&self, target: &Target<'_>, journal: &mut Journal, now: &str) -> Outcome {
+        if self.is_fixed() {
+            return Outcome::Fixed {
+                reason: "the file is read-only".to_owned(),
+            };
+        }
         let made = self.write(target, journal, now);
         match made {
             Ok(()) => self.check_current(target),

@@ -71,6 +71,11 @@ impl Step {
         }
     }
 
+    /// Returns whether only the kernel can make the change.
+    pub(super) fn is_fixed(&self) -> bool {
+        matches!(self, Self::Setting(setting) if setting.is_fixed())
+    }
+
     /// Executes the step. Journals each change first.
     pub(super) fn make(
         &self,

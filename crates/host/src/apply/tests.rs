@@ -8,8 +8,10 @@ mod stops;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::ErrorKind;
+use std::os::unix::fs::PermissionsExt as _;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
+use std::slice;
 use std::sync::Arc;
 
 use quietwire_base::LockOwner;
@@ -275,6 +277,43 @@ fn a_plan_is_applied_once_and_rolled_back() {
         assert!(status(&target).unwrap().changes.is_empty());
         rig.roll_back();
     }
+}
+
+#[test]
+fn an_interrupt_that_only_the_kernel_can_move_is_reported_as_such_and_stays() {
+    let rig = Rig::new(FIRST_VERSION);
+    let (target, plan) = (rig.target(), plan());
+    let file = "proc/irq/24/smp_affinity_list";
+    let path = rig.root.path().join(file);
+    let is_moved = |differences: &[Difference]| differences.iter().any(|one| one.place == path);
+    assert!(is_moved(&differences(&target, &plan).unwrap()));
+    assert_eq!(fixed_differences(&target, &plan).unwrap(), []);
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o444)).unwrap();
+    assert!(!is_moved(&differences(&target, &plan).unwrap()));
+    let fixed = Difference {
+        place: path.clone(),
+        now: "0-3".to_owned(),
+        wanted: "0-1".to_owned(),
+    };
+    let found = fixed_differences(&target, &plan).unwrap();
+    assert_eq!(found, slice::from_ref(&fixed));
+    let before = rig.contents();
+    let report = apply(&target, &plan, None).unwrap();
+    assert_eq!(report.failures(), 0, "{report:?}");
+    let applied = report.applied.iter().find(|one| one.difference == fixed);
+    let outcome = applied.map(|one| &one.outcome);
+    assert!(matches!(outcome, Some(Outcome::Fixed { .. })), "{report:?}");
+    assert_eq!(rig.holds(file), "0-3");
+    // The journal has the changes that were made.
+    let status = status(&target).unwrap();
+    let mut journaled = status.changes.iter().chain(&status.not_in_effect);
+    let is_of_file = |change: &Change| match change {
+        Change::FileWritten { path: written, .. } => *written == path,
+        _ => false,
+    };
+    assert!(!journaled.any(is_of_file));
+    rig.roll_back();
+    assert_eq!(rig.contents(), before);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use quietwire_base::ProcessId;
 
@@ -93,28 +94,62 @@ impl ThreadStep {
     }
 
     pub(super) fn make(&self, journal: &mut Journal) -> io::Result<()> {
-        let changes = changes_now(&self.plan);
-        journal.record(&Change::AffinitiesSet {
-            tasks: changes.clone(),
-        })?;
-        for TaskChange { task, new, .. } in &changes {
-            match crate::threads::set_affinity(task.pid, new) {
-                // The kernel binds a worker that it has just started: only the kernel chooses its CPUs from then on.
-                Err(_) if is_bound(task.pid) => {}
-                Err(error) if task.is_alive() => {
-                    // A CPU set may keep them off the isolated CPUs by now, which is sufficient.
-                    let now = crate::threads::allowed_cpus(Path::new("/"), task.pid);
-                    if now.is_some_and(|now| !now.difference(new).is_empty()) {
-                        return Err(io::Error::new(
-                            error.kind(),
-                            format!("cannot move thread {} to CPUs {new}: {error}", task.pid),
-                        ));
-                    }
-                }
-                _ => {}
+        let make = |changes: Vec<TaskChange>| {
+            journal.record(&Change::AffinitiesSet {
+                tasks: changes.clone(),
+            })?;
+            changes.iter().try_for_each(move_thread)
+        };
+        in_passes(
+            || changes_now(&self.plan),
+            make,
+            || std::thread::sleep(PAUSE),
+        )
+    }
+}
+
+/// Most passes over the threads of the machine.
+const PASSES_MAX: u32 = 4;
+/// Time between two passes.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Makes the listed changes, then those of threads that have started since, until there are none: a kernel thread such as `psimon`, which
+/// the kernel starts for a new control group, has all CPUs at first.
+fn in_passes(
+    mut list: impl FnMut() -> Vec<TaskChange>,
+    mut make: impl FnMut(Vec<TaskChange>) -> io::Result<()>,
+    mut pause: impl FnMut(),
+) -> io::Result<()> {
+    for pass in 0..PASSES_MAX {
+        if pass > 0 {
+            pause();
+        }
+        let changes = list();
+        if changes.is_empty() {
+            break;
+        }
+        make(changes)?;
+    }
+    Ok(())
+}
+
+fn move_thread(change: &TaskChange) -> io::Result<()> {
+    let TaskChange { task, new, .. } = change;
+    match crate::threads::set_affinity(task.pid, new) {
+        // The kernel binds a worker that it has just started: only the kernel chooses its CPUs from then on.
+        Err(_) if is_bound(task.pid) => Ok(()),
+        Err(error) if task.is_alive() => {
+            // A CPU set may keep them off the isolated CPUs by now, which is sufficient.
+            let now = crate::threads::allowed_cpus(Path::new("/"), task.pid);
+            match now.is_some_and(|now| !now.difference(new).is_empty()) {
+                true => Err(io::Error::new(
+                    error.kind(),
+                    format!("cannot move thread {} to CPUs {new}: {error}", task.pid),
+                )),
+                false => Ok(()),
             }
         }
-        Ok(())
+        _ => Ok(()),
     }
 }
 
@@ -140,6 +175,52 @@ mod tests {
 
     fn group(role: Role, cpus: &str) -> Group {
         parts::group(role, role.name(), cpus)
+    }
+
+    fn change(tid: i32) -> TaskChange {
+        TaskChange {
+            task: ProcessId {
+                pid: tid,
+                start_time: 1,
+                boot: None,
+            },
+            former: "0-3".parse().unwrap(),
+            new: "0-1".parse().unwrap(),
+        }
+    }
+
+    #[test]
+    fn threads_that_start_meanwhile_are_moved_in_a_bounded_number_of_passes() {
+        let passes = |lists: &[&[i32]]| {
+            let (mut lists, mut pauses, mut moved) = (lists.iter(), 0, Vec::new());
+            let made = in_passes(
+                || {
+                    // A further thread starts before each further pass.
+                    let tids = lists.next().copied().unwrap_or(&[99]);
+                    tids.iter().copied().map(change).collect()
+                },
+                |changes| {
+                    moved.push(changes.iter().map(|one| one.task.pid).collect::<Vec<i32>>());
+                    Ok(())
+                },
+                || pauses += 1,
+            );
+            made.unwrap();
+            (moved, pauses)
+        };
+        assert_eq!(passes(&[&[]]), (vec![], 0));
+        assert_eq!(passes(&[&[1, 2], &[]]), (vec![vec![1, 2]], 1));
+        let (moved, pauses) = passes(&[&[1, 2], &[3], &[]]);
+        assert_eq!((moved, pauses), (vec![vec![1, 2], vec![3]], 2));
+        // Threads start faster than they are moved.
+        let (moved, _) = passes(&[&[1]]);
+        assert_eq!(moved, [vec![1], vec![99], vec![99], vec![99]]);
+        let failed = in_passes(
+            || vec![change(1)],
+            |_| Err(io::ErrorKind::PermissionDenied.into()),
+            || {},
+        );
+        assert_eq!(failed.unwrap_err().kind(), io::ErrorKind::PermissionDenied);
     }
 
     #[test]

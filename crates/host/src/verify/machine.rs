@@ -2,13 +2,12 @@
 //! The verified machine and its plan.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
 use super::check::{Check, UNREADABLE};
-use crate::files::Disk;
+use crate::files::{Disk, is_read_only};
 use crate::partition::{Plan, Role};
 use crate::pci_driver::{STEP_MAX, read_setting};
 use crate::tasks::{self, Task};
@@ -68,9 +67,7 @@ impl<'a> Machine<'a> {
 
     /// Returns whether only the kernel can set an interrupt's affinity.
     pub(super) fn is_fixed_interrupt(&self, irq: &str) -> bool {
-        const WRITABLE: u32 = 0o200;
-        let meta = fs::metadata(self.path(&format!("proc/irq/{irq}/smp_affinity_list")));
-        meta.is_ok_and(|meta| meta.permissions().mode() & WRITABLE == 0)
+        is_read_only(&self.path(&format!("proc/irq/{irq}/smp_affinity_list")))
     }
 
     pub(super) fn path(&self, below: &str) -> PathBuf {

@@ -65,6 +65,8 @@ pub(crate) struct StatusArgs {
 #[derive(Serialize)]
 struct DryRun {
     differences: Vec<Difference>,
+    /// Interrupts that only the kernel can move.
+    fixed: Vec<Difference>,
     pending: Vec<Pending>,
 }
 
@@ -157,11 +159,12 @@ fn dry_run(
 ) -> Result<()> {
     let mut dry = DryRun {
         differences: apply::differences(target, plan)?,
+        fixed: apply::fixed_differences(target, plan)?,
         pending: apply::pending(target, plan),
     };
     if args.machine.root.is_file() {
         // Show paths of the machine, not of the directory to which the recording was unpacked.
-        for difference in &mut dry.differences {
+        for difference in dry.differences.iter_mut().chain(&mut dry.fixed) {
             if let Ok(below) = difference.place.strip_prefix(&target.root) {
                 difference.place = Path::new("/").join(below);
             }
@@ -172,6 +175,9 @@ fn dry_run(
     }
     for difference in &dry.differences {
         print(line(difference))?;
+    }
+    if !dry.fixed.is_empty() {
+        print(fixed_interrupts(&dry.fixed))?;
     }
     print_pending(&dry.pending)?;
     if dry.differences.is_empty() {
@@ -192,6 +198,24 @@ fn line(difference: &Difference) -> String {
         place.display(),
         single_line(now),
         single_line(wanted)
+    )
+}
+
+/// Returns one line about all interrupts that only the kernel can move: a storage controller may have one for each CPU.
+fn fixed_interrupts(fixed: &[Difference]) -> String {
+    let interrupt = |difference: &Difference| {
+        let directory = difference.place.parent().and_then(Path::file_name);
+        let number = directory.unwrap_or(difference.place.as_os_str());
+        format!(
+            "{} (CPUs {})",
+            number.display(),
+            single_line(&difference.now)
+        )
+    };
+    let interrupts: Vec<String> = fixed.iter().map(interrupt).collect();
+    format!(
+        "fixed by the kernel, left unchanged: interrupts {}",
+        interrupts.join(", ")
     )
 }
 
