@@ -9,7 +9,7 @@ use std::time::Duration;
 use quietwire_base::{BoundedStream, Deadline, Fault, connect_within};
 use serde::de::DeserializeOwned;
 
-use super::{Answer, Request};
+use super::{Answer, Request, Subject};
 use crate::error::SwitchError;
 
 /// Limits of an exchange with a switch: the client may have rights that the switch has dropped.
@@ -23,21 +23,34 @@ struct Limits {
     reply_octets: u64,
 }
 
-/// Limits of [`ask`]. The switch gives a client 60 s for reading a reply, and the longest reply is a full forwarding database.
+/// Maximum length of most replies, octets. A page of the connections has at most 16,384 of them, and less than 16 MiB.
+const REPLY_MAX: u64 = 64 << 20;
+/// Maximum length of a configuration and of tables without pages, octets: an address in a filtering database has about 110.
+const TABLE_REPLY_MAX: u64 = 256 << 20;
+
+/// Limits of [`ask`]. The switch gives a client 60 s for reading a reply.
 const LIMITS: Limits = Limits {
     silence: Duration::from_secs(30),
     exchange: Duration::from_secs(90),
-    reply_octets: 256 << 20,
+    reply_octets: REPLY_MAX,
 };
+
+/// Returns the maximum length of a reply, octets.
+fn reply_max(request: &Request) -> u64 {
+    match request {
+        Request::Show(Subject::Config | Subject::Fdb | Subject::Neighbours) => TABLE_REPLY_MAX,
+        _ => REPLY_MAX,
+    }
+}
 
 /// Sends a request to a running switch and returns the value of `ok`, of the type that the request determines ([`crate::report`]). Logs a
 /// warning in the reply.
 ///
 /// # Errors
-/// [`SwitchError::ControlSocket`] if no switch listens on the socket, the switch does not reply in time, or the reply is longer than 256 MiB or
-/// of another type; [`SwitchError::Answer`].
+/// [`SwitchError::ControlSocket`] if no switch listens on the socket, the switch does not reply completely within 90 s, or the reply is longer
+/// than 64 MiB (a configuration, a filtering database or a table of neighbours: 256 MiB) or of another type; [`SwitchError::Answer`].
 pub fn ask<T: DeserializeOwned>(path: &Path, request: &Request) -> Result<T, SwitchError> {
-    ask_within(path, request, &LIMITS)
+    ask_up_to(path, request, reply_max(request))
 }
 
 /// Sends a request like [`ask`], and reads a reply of at most `reply_octets` octets: for a client with little memory.
@@ -139,7 +152,6 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::control::Subject;
 
     /// Long after all deadlines of a test.
     const LONG: Duration = Duration::from_secs(60);
@@ -174,5 +186,9 @@ mod tests {
         };
         let error = error_of(&short, &[b'x'; 4096], Duration::ZERO);
         assert!(error.contains("longer than 1048576 octets"), "{error}");
+        // Only tables without pages are long.
+        for (subject, mib) in [(Subject::Fdb, 256), (Subject::Rules, 64)] {
+            assert_eq!(reply_max(&Request::Show(subject)), mib << 20);
+        }
     }
 }
