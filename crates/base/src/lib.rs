@@ -75,7 +75,7 @@ pub use rate::RateLimit;
 pub use regular_file::{open_regular, open_regular_with, read_regular};
 pub use seccomp::{Seccomp, UnknownSeccomp};
 pub use text::{read_text, text_error};
-pub use unix_stream::{BoundedStream, connect_within};
+pub use unix_stream::{BoundedStream, StreamSocket, connect_within};
 pub use unix_time::{unix_time, unix_time_ns};
 
 /// Maximum number of frames that are processed together.

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Connections to Unix sockets within a time, and exchanges on them: connect(2) waits without end for a process that hangs and has a full
+//! Connections to Unix sockets within a time, and exchanges on stream sockets: connect(2) waits without end for a process that hangs and has a full
 //! backlog, and timeouts of a socket begin again with each octet.
 
 use std::io::{self, Read, Write};
+use std::net::TcpStream;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -44,21 +45,56 @@ pub fn connect_within(path: &Path, timeout: Duration) -> io::Result<UnixStream> 
 /// Shortest timeout of an operation: zero would be none.
 const WAIT_MIN: Duration = Duration::from_millis(1);
 
+/// A stream socket with timeouts of reads and writes (`SO_RCVTIMEO`, `SO_SNDTIMEO`).
+pub trait StreamSocket {
+    /// Sets the timeout of reads; `None` for none.
+    ///
+    /// # Errors
+    /// Error of setsockopt(2).
+    fn limit_reads(&self, timeout: Option<Duration>) -> io::Result<()>;
+
+    /// Sets the timeout of writes; `None` for none.
+    ///
+    /// # Errors
+    /// Error of setsockopt(2).
+    fn limit_writes(&self, timeout: Option<Duration>) -> io::Result<()>;
+}
+
+impl StreamSocket for UnixStream {
+    fn limit_reads(&self, timeout: Option<Duration>) -> io::Result<()> {
+        self.set_read_timeout(timeout)
+    }
+
+    fn limit_writes(&self, timeout: Option<Duration>) -> io::Result<()> {
+        self.set_write_timeout(timeout)
+    }
+}
+
+impl StreamSocket for TcpStream {
+    fn limit_reads(&self, timeout: Option<Duration>) -> io::Result<()> {
+        self.set_read_timeout(timeout)
+    }
+
+    fn limit_writes(&self, timeout: Option<Duration>) -> io::Result<()> {
+        self.set_write_timeout(timeout)
+    }
+}
+
 /// A stream whose reads and writes end by a deadline, also if the peer sends or reads one octet at a time.
 #[derive(Debug)]
-pub struct BoundedStream<'a> {
-    stream: &'a UnixStream,
+pub struct BoundedStream<'a, S = UnixStream> {
+    stream: &'a S,
     silence: Duration,
     deadline: Deadline,
 }
 
-impl<'a> BoundedStream<'a> {
+impl<'a, S> BoundedStream<'a, S> {
     /// Bounds the operations on a stream that blocks: each waits for `silence` at most, and all of them until `deadline`. They set the timeouts
     /// of the stream.
     ///
     /// An operation fails with [`io::ErrorKind::WouldBlock`] after `silence`, and with [`io::ErrorKind::TimedOut`] after the deadline.
     #[must_use]
-    pub const fn new(stream: &'a UnixStream, silence: Duration, deadline: Deadline) -> Self {
+    pub const fn new(stream: &'a S, silence: Duration, deadline: Deadline) -> Self {
         Self {
             stream,
             silence,
@@ -69,8 +105,8 @@ impl<'a> BoundedStream<'a> {
     /// Runs an operation with a timeout, which `set` sets.
     fn run<T>(
         &self,
-        set: fn(&UnixStream, Option<Duration>) -> io::Result<()>,
-        mut operation: impl FnMut(&UnixStream) -> io::Result<T>,
+        set: fn(&S, Option<Duration>) -> io::Result<()>,
+        mut operation: impl FnMut(&S) -> io::Result<T>,
     ) -> io::Result<T> {
         loop {
             let left = self.deadline.remaining();
@@ -88,19 +124,21 @@ impl<'a> BoundedStream<'a> {
     }
 }
 
-impl Read for BoundedStream<'_> {
+impl<S: StreamSocket> Read for BoundedStream<'_, S>
+where
+    for<'s> &'s S: Read,
+{
     fn read(&mut self, octets: &mut [u8]) -> io::Result<usize> {
-        self.run(UnixStream::set_read_timeout, |mut stream| {
-            stream.read(octets)
-        })
+        self.run(S::limit_reads, |mut stream| stream.read(octets))
     }
 }
 
-impl Write for BoundedStream<'_> {
+impl<S: StreamSocket> Write for BoundedStream<'_, S>
+where
+    for<'s> &'s S: Write,
+{
     fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
-        self.run(UnixStream::set_write_timeout, |mut stream| {
-            stream.write(octets)
-        })
+        self.run(S::limit_writes, |mut stream| stream.write(octets))
     }
 
     fn flush(&mut self) -> io::Result<()> {

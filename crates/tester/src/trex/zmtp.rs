@@ -5,6 +5,8 @@ use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
+use quietwire_base::{BoundedStream, Deadline};
+
 /// Flag: another frame of the same message follows.
 const MORE: u8 = 0x01;
 /// Flag: the length has eight octets.
@@ -20,21 +22,32 @@ const PARTS_MAX: usize = 8;
 #[derive(Debug)]
 pub(super) struct Req {
     stream: TcpStream,
+    /// Time of the handshake, and of each request with its reply.
+    time: Duration,
 }
 
 impl Req {
-    /// Connects and performs the ZMTP handshake. No system call waits longer than `deadline`.
-    pub(super) fn connect(address: &str, deadline: Duration) -> io::Result<Self> {
+    /// Connects within `time`, and performs the ZMTP handshake within `time`, which is also that of each request with its reply.
+    pub(super) fn connect(address: &str, time: Duration) -> io::Result<Self> {
         let target = address.to_socket_addrs()?.next();
         let target = target.ok_or_else(|| wrong("the host name has no address"))?;
-        let stream = TcpStream::connect_timeout(&target, deadline)?;
-        stream.set_read_timeout(Some(deadline))?;
-        stream.set_write_timeout(Some(deadline))?;
+        let stream = TcpStream::connect_timeout(&target, time)?;
         stream.set_nodelay(true)?;
-        let mut socket = Self { stream };
-        socket.stream.write_all(&greeting())?;
+        let socket = Self { stream, time };
+        socket.shake_hands()?;
+        Ok(socket)
+    }
+
+    /// Bounds an exchange, whose octets may come one at a time.
+    fn bounded(&self) -> BoundedStream<'_, TcpStream> {
+        BoundedStream::new(&self.stream, self.time, Deadline::after(self.time))
+    }
+
+    fn shake_hands(&self) -> io::Result<()> {
+        let mut stream = self.bounded();
+        stream.write_all(&greeting())?;
         let mut theirs = [0u8; 64];
-        socket.stream.read_exact(&mut theirs)?;
+        stream.read_exact(&mut theirs)?;
         if theirs.first() != Some(&0xff) || theirs.get(10).is_none_or(|major| *major < 3) {
             return Err(wrong("the server does not support ZMTP 3"));
         }
@@ -44,34 +57,35 @@ impl Req {
         {
             return Err(wrong("the server requires authentication"));
         }
-        socket.write(COMMAND, &ready(b"REQ"))?;
-        let (flags, body) = read_frame(&mut socket.stream)?;
+        write_frame(&mut stream, COMMAND, &ready(b"REQ"))?;
+        let (flags, body) = read_frame(&mut stream)?;
         if flags & COMMAND == 0 || !body.starts_with(b"\x05READY") {
             return Err(wrong("the server sent no READY command"));
         }
-        Ok(socket)
+        Ok(())
     }
 
     /// Sends a request and returns the reply.
     pub(super) fn ask(&mut self, question: &[u8]) -> io::Result<Vec<u8>> {
+        let mut stream = self.bounded();
         // Messages of a REQ socket begin with an empty part (RFC 28, "The Request-Reply Pattern").
-        self.write(MORE, &[])?;
-        self.write(0, question)?;
-        read_message(&mut self.stream)
+        write_frame(&mut stream, MORE, &[])?;
+        write_frame(&mut stream, 0, question)?;
+        read_message(&mut stream)
     }
+}
 
-    fn write(&mut self, flags: u8, body: &[u8]) -> io::Result<()> {
-        let mut frame = Vec::with_capacity(body.len().saturating_add(9));
-        match u8::try_from(body.len()) {
-            Ok(length) => frame.extend([flags, length]),
-            Err(_) => {
-                frame.push(flags | LONG);
-                frame.extend((body.len() as u64).to_be_bytes());
-            }
+fn write_frame(stream: &mut impl Write, flags: u8, body: &[u8]) -> io::Result<()> {
+    let mut frame = Vec::with_capacity(body.len().saturating_add(9));
+    match u8::try_from(body.len()) {
+        Ok(length) => frame.extend([flags, length]),
+        Err(_) => {
+            frame.push(flags | LONG);
+            frame.extend((body.len() as u64).to_be_bytes());
         }
-        frame.extend(body);
-        self.stream.write_all(&frame)
     }
+    frame.extend(body);
+    stream.write_all(&frame)
 }
 
 /// Reads a reply of several parts. Skips commands.
@@ -133,4 +147,36 @@ pub(super) fn ready(kind: &[u8]) -> Vec<u8> {
     body.extend(u32::try_from(kind.len()).unwrap_or(u32::MAX).to_be_bytes());
     body.extend(kind);
     body
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::time::Instant;
+
+    use super::*;
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn a_reply_of_one_octet_at_a_time_has_a_deadline() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let (mut stream, _) = listener.accept().unwrap();
+                stream.write_all(&greeting()).unwrap();
+                write_frame(&mut stream, COMMAND, &ready(b"REP")).unwrap();
+                // The length of a frame, and its octets until the client has closed the connection.
+                stream.write_all(&[LONG, 0, 0, 0, 0, 0, 1, 0, 0]).unwrap();
+                let pause = Duration::from_millis(5);
+                Deadline::after(MINUTE).poll(pause, || stream.write_all(b"x").err())
+            });
+            let mut socket = Req::connect(&address, Duration::from_secs(1)).unwrap();
+            let start = Instant::now();
+            let error = socket.ask(b"{}").unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{error}");
+            assert!(start.elapsed() < MINUTE / 2);
+        });
+    }
 }

@@ -3,7 +3,7 @@
 
 use std::fmt::Display;
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
@@ -26,6 +26,8 @@ use crate::exit::Usage;
 
 /// Routes per request, far below the limit of the switch.
 const ROUTES_A_REQUEST: usize = 200;
+/// Longest line of a file of routes, octets.
+const LINE_MAX: u64 = 64 << 10;
 
 /// A router interface.
 #[derive(Debug, Args)]
@@ -209,9 +211,15 @@ pub(super) fn add_routes(args: &RoutesArgs, socket: &Path) -> Result<u64> {
     let name = args.file.display().to_string();
     let mut waiting = Vec::with_capacity(ROUTES_A_REQUEST);
     let mut added = 0_u64;
-    for (number, line) in (1..).zip(BufReader::new(open_routes(&args.file)?).lines()) {
-        let line =
-            line.map_err(|error| Usage(format!("{name}:{number}: {}", text_error(error))))?;
+    let mut reader = BufReader::new(open_routes(&args.file)?);
+    let mut number = 0_u64;
+    loop {
+        number = number.saturating_add(1);
+        let line = next_line(&mut reader)
+            .map_err(|error| Usage(format!("{name}:{number}: {}", text_error(error))))?;
+        let Some(line) = line else {
+            break;
+        };
         let route = parse_route(&line, args.vrf.as_deref())
             .map_err(|what| Usage(format!("{name}:{number}: {what}")))?;
         waiting.extend(route);
@@ -223,6 +231,17 @@ pub(super) fn add_routes(args: &RoutesArgs, socket: &Path) -> Result<u64> {
         added = added.saturating_add(send(socket, &mut waiting)?);
     }
     Ok(added)
+}
+
+/// Reads the next line of a file of routes. Returns `None` at its end.
+fn next_line(reader: &mut impl BufRead) -> io::Result<Option<String>> {
+    let mut line = String::new();
+    reader.take(LINE_MAX).read_line(&mut line)?;
+    if line.len() as u64 >= LINE_MAX && !line.ends_with('\n') {
+        let what = format!("the line is longer than {LINE_MAX} octets");
+        return Err(io::Error::other(what));
+    }
+    Ok(Some(line).filter(|line| !line.is_empty()))
 }
 
 /// Opens a file of routes, or standard input.
@@ -300,6 +319,16 @@ impl NeighbourArgs {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lines_have_a_maximum_length() {
+        let mut reader = BufReader::new(&b"one\n\ntwo"[..]);
+        for line in [Some("one\n"), Some("\n"), Some("two"), None] {
+            assert_eq!(next_line(&mut reader).unwrap().as_deref(), line);
+        }
+        let error = next_line(&mut BufReader::new(io::repeat(b'1'))).unwrap_err();
+        assert!(error.to_string().contains("longer than 65536 octets"));
+    }
 
     #[test]
     fn routes_of_a_file() {
