@@ -200,7 +200,7 @@ impl Store {
     fn resume(path: &Path, _file: &StudyFile, text: &str) -> Result<Self, StoreError> {
         let lock = lock(path)?;
         // Checked before any change: a file that is not a store stays unchanged.
-        let found = schema_of(&open_to_read(path, &Limits::of(path))?, path)?;
+        let found = schema_of(&open_to_read(path, &Limits::of(&named(path, "")))?, path)?;
         let mut store = Self::connect(path, lock)?;
         let stored: String = store.ask(|connection| {
             connection.query_row("SELECT file_sha256 FROM study", (), |row| row.get(0))
@@ -225,7 +225,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`]: it does not exist, is not a store, or is not readable.
     pub fn open_to_read(path: &Path) -> Result<Self, StoreError> {
-        Self::open_to_read_within(path, &Limits::of(path))
+        Self::open_to_read_within(path, &Limits::of(&named(path, "")))
     }
 
     fn open_to_read_within(path: &Path, limits: &Limits) -> Result<Self, StoreError> {

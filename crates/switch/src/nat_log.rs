@@ -16,6 +16,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::Instant;
 
+use nix::libc;
 use quietwire_base::unix_time;
 use quietwire_dpdk::cycles;
 use rtrb::Consumer;
@@ -73,13 +74,15 @@ impl Unsent {
     }
 }
 
-/// Opens the file of the log for appending. Only its owner can read a new one, because it names hosts.
+/// Opens the file of the log for appending. Only its owner can read a new one, because it names hosts. If it is a FIFO, the switch does not
+/// wait for its reader: events that the reader leaves are lost.
 ///
 /// # Errors
-/// [`SwitchError::Config`] if the file cannot be opened.
+/// [`SwitchError::Config`] if the file cannot be opened; also for a FIFO without a reader.
 pub(crate) fn open(path: &Path) -> Result<File, SwitchError> {
     let mut options = OpenOptions::new();
     options.append(true).create(true).mode(0o600);
+    options.custom_flags(libc::O_NONBLOCK);
     options.open(path).map_err(|cause| SwitchError::Config {
         location: "nat-log".to_owned(),
         what: format!(
@@ -278,6 +281,11 @@ impl NatLog {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use nix::sys::stat::Mode;
+    use nix::unistd::mkfifo;
+    use quietwire_base::run_within;
     use quietwire_tables::connections::{Endpoint, SessionEvent};
     use quietwire_tables::nat::{
         BlockEvent, LimitEvent, MappingEvent, NatEvent, NatLimit, NatProtocol,
@@ -490,6 +498,37 @@ mod tests {
             let line: serde_json::Value = serde_json::from_str(line).unwrap();
             assert_eq!(line["nat"], "internet");
         }
+    }
+
+    #[test]
+    fn a_fifo_that_nothing_reads_blocks_neither_start_nor_log() {
+        const EVENTS: usize = 2000;
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("fifo");
+        mkfifo(&path, Mode::S_IRUSR | Mode::S_IWUSR).unwrap();
+        let opened = |path: &Path| {
+            let path = path.to_owned();
+            let opened = run_within(Duration::from_secs(60), move || {
+                Ok(open(&path).map_err(|error| error.to_string()))
+            });
+            opened.unwrap()
+        };
+        let error = opened(&path).unwrap_err();
+        assert!(error.contains("cannot open"), "{error}");
+        let mut reader = File::options();
+        let reader = reader.read(true).custom_flags(libc::O_NONBLOCK);
+        let reader = reader.open(&path).unwrap();
+        let mut log = NatLog::default();
+        log.set_file(Some(opened(&path).unwrap()));
+        let (mut sender, receiver) = rtrb::RingBuffer::new(EVENTS);
+        log.add("internet", receiver);
+        for _ in 0..EVENTS {
+            sender.push(event(true)).unwrap();
+        }
+        // More than a pipe holds.
+        log.end();
+        assert_eq!(log.lost("internet"), EVENTS as u64);
+        drop(reader);
     }
 
     #[test]

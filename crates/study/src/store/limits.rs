@@ -2,14 +2,12 @@
 //! Limits of reading a store. Another program may have made the file: a table whose pages refer to each other has rows without end.
 
 use std::cell::Cell;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use quietwire_base::Deadline;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Row, Statement};
-
-use super::named;
 
 /// Time from opening a store to the last query, with the evaluation of the results in between.
 const TIME: Duration = Duration::from_secs(600);
@@ -38,13 +36,10 @@ pub(super) struct Limits {
 }
 
 impl Limits {
-    /// Returns the limits of a store, from the length of its files.
-    pub(super) fn of(path: &Path) -> Self {
-        let length = |file: PathBuf| std::fs::metadata(file).map_or(0, |metadata| metadata.len());
-        let octets = named(path, "")
-            .into_iter()
-            .map(length)
-            .fold(0, u64::saturating_add);
+    /// Returns the limits of a store, from the lengths of its files.
+    pub(super) fn of(files: &[PathBuf]) -> Self {
+        let length = |file: &PathBuf| std::fs::metadata(file).map_or(0, |metadata| metadata.len());
+        let octets = files.iter().map(length).fold(0, u64::saturating_add);
         Self {
             time: TIME,
             checks: octets.div_ceil(OCTETS_A_CHECK).saturating_add(CHECKS_MIN),
