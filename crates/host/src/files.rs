@@ -7,8 +7,8 @@ pub(crate) mod faulty;
 pub(crate) mod hanging;
 
 use std::fmt::Debug;
-use std::fs;
-use std::io::{self, ErrorKind};
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Read as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::Duration;
@@ -75,9 +75,28 @@ pub trait Files: Debug {
     fn is_directory(&self, path: &Path) -> io::Result<bool>;
 }
 
+/// Longest text that is read, octets: more than a file of the kernel or the database of Open vSwitch has.
+const TEXT_MAX: u64 = 64 << 20;
+/// Octets that are read at once at first: most files of the kernel are shorter.
+const PIECE: usize = 8 << 10;
+
+/// Reads a text of at most `octets_max` octets: `verify` also reads files of other programs, which may have replaced them.
+fn read_up_to(path: &Path, octets_max: u64) -> io::Result<String> {
+    let mut text = String::with_capacity(PIECE);
+    let file = File::open(path)?;
+    file.take(octets_max.saturating_add(1))
+        .read_to_string(&mut text)?;
+    match text.len() as u64 <= octets_max {
+        true => Ok(text),
+        false => Err(io::Error::other(format!(
+            "it is longer than {octets_max} octets"
+        ))),
+    }
+}
+
 impl Files for Disk {
     fn read(&self, path: &Path) -> io::Result<String> {
-        fs::read_to_string(path)
+        read_up_to(path, TEXT_MAX)
     }
 
     fn write(&self, path: &Path, text: &str) -> io::Result<()> {
@@ -91,7 +110,7 @@ impl Files for Disk {
 
     fn read_within(&self, path: &Path, time: Duration) -> io::Result<String> {
         let file = path.to_owned();
-        run_within(time, move || fs::read_to_string(file))
+        run_within(time, move || read_up_to(&file, TEXT_MAX))
     }
 
     fn make_directory(&self, path: &Path) -> io::Result<()> {
@@ -157,6 +176,22 @@ mod tests {
     use nix::unistd::mkfifo;
 
     use super::*;
+
+    #[test]
+    fn texts_have_a_maximum_length() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("file");
+        fs::write(&file, "abc").unwrap();
+        assert_eq!(read_up_to(&file, 3).unwrap(), "abc");
+        for path in [file.as_path(), Path::new("/dev/zero")] {
+            let error = read_up_to(path, 2).unwrap_err().to_string();
+            assert_eq!(error, "it is longer than 2 octets");
+        }
+        // Files of the kernel have no length or that of a page, and are read to their ends.
+        let whole = fs::read_to_string("/proc/cpuinfo").unwrap();
+        let read = Disk.read(Path::new("/proc/cpuinfo")).unwrap();
+        assert_eq!(read.lines().count(), whole.lines().count());
+    }
 
     #[test]
     fn operations_that_block_end_at_their_time() {
