@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Connections to Unix sockets within a time, and exchanges on stream sockets: connect(2) waits without end for a process that hangs and has a full
-//! backlog, and timeouts of a socket begin again with each octet.
+//! Connections to Unix sockets within a time, and exchanges on stream sockets: connect(2) waits without end for a process that hangs and has
+//! a full backlog, and timeouts of a socket begin again with each octet.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;

@@ -81,7 +81,8 @@ pub fn differences(target: &Target<'_>, plan: &Plan) -> Result<Vec<Difference>, 
     differences_of(target, plan, |step| !step.is_fixed())
 }
 
-/// Returns the differences between machine and plan that only the kernel can remove: interrupts whose CPUs it chooses itself. Changes nothing.
+/// Returns the differences between machine and plan that only the kernel can remove: interrupts whose CPUs it chooses itself. Changes
+/// nothing.
 ///
 /// # Errors
 /// [`ApplyError::Unreadable`].
