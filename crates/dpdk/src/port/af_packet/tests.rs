@@ -803,7 +803,7 @@ fn frames_of_several_segments_go_out_whole_and_unfit_ones_are_dropped() {
             *field::pkt_len(parts[0]) = 600;
         }
         rig.burst.append_raw(parts.drain(..1));
-        // Longer than a slot, and shorter than a header.
+        // Longer than the interface allows, and shorter than a header.
         let long = crate::Mbuf::empty(&rig.pool, 2000).unwrap();
         rig.burst.push(long).unwrap();
         let short = crate::Mbuf::empty(&rig.pool, 13).unwrap();
@@ -813,6 +813,20 @@ fn frames_of_several_segments_go_out_whole_and_unfit_ones_are_dropped() {
         let stats = rig.stats();
         assert_eq!((stats.tx_frames, stats.tx_errors), (2, 2));
         assert!(rig.burst.is_empty() && rig.is_whole());
+    });
+}
+
+#[test]
+fn only_pairs_lose_frames_at_their_other_end() {
+    in_a_network(|| {
+        assert!(Rig::new("pair", 1, 1518).interface.is_pair());
+        run("ip link add d0 type dummy");
+        run("ip link set d0 up");
+        let eal = testing::eal();
+        let pool = Mempool::new(&eal, "no-pair", 511, 2048).unwrap();
+        let options = PortOptions::new("p", 1518);
+        let (_, _, interface) = open(("d0", false), 1, &options, &pool, &[]).unwrap();
+        assert!(!interface.is_pair());
     });
 }
 
