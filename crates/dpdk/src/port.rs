@@ -320,6 +320,7 @@ impl TxQueue {
         match &self.end {
             // Guests have not negotiated to receive datagrams or CWR.
             Sender::Vhost(end) => kind.is_tcp && !kind.has_cwr && end.accepts_tso(kind.is_ipv4),
+            Sender::VirtioUser(end) => end.accepts_whole(kind),
             Sender::Tap(end) => end.accepts_whole(kind),
             Sender::AfPacket(end) => end.accepts_whole(kind, length),
             Sender::Device(end) => end.accepts_whole(kind),

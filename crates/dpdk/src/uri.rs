@@ -89,6 +89,12 @@ pub enum PortUri {
         mergeable: bool,
         /// True for packed rings instead of split rings (`VIRTIO_F_RING_PACKED`).
         packed: bool,
+        /// True to leave checksums to the back end and to accept incomplete ones from it, if it offers that (`VIRTIO_NET_F_CSUM`,
+        /// `VIRTIO_NET_F_GUEST_CSUM`).
+        checksum: bool,
+        /// True to exchange frames with up to 64 KiB of TCP or UDP data, if the back end offers that (`VIRTIO_NET_F_HOST_TSO4` and `6`,
+        /// `VIRTIO_NET_F_HOST_USO`, and those of `GUEST`). `mergeable` and `checksum` are true then.
+        tso: bool,
     },
     /// Host side of vhost-user.
     Vhost {
@@ -330,6 +336,9 @@ impl PortUri {
             // A burst of the longest frames that is received, and one that is transmitted.
             Self::Vhost {
                 queues, tso: true, ..
+            }
+            | Self::VirtioUser {
+                queues, tso: true, ..
             } => tso.saturating_mul(u32::from(*queues)),
             // A call receives 320 KiB of such frames at most.
             Self::AfPacket { queues, .. } | Self::Veth { queues, .. } => {
@@ -365,6 +374,7 @@ impl PortUri {
         matches!(
             self,
             Self::Vhost { tso: true, .. }
+                | Self::VirtioUser { tso: true, .. }
                 | Self::AfPacket { .. }
                 | Self::Veth { .. }
                 | Self::Tap { .. }
@@ -496,8 +506,17 @@ impl PortUri {
     fn own_options(&self) -> Vec<Option<String>> {
         match self {
             Self::VirtioUser {
-                mergeable, packed, ..
-            } => vec![flag(*mergeable, "mergeable=on"), flag(*packed, "packed=on")],
+                mergeable,
+                packed,
+                checksum,
+                tso,
+                ..
+            } => vec![
+                flag(*mergeable && !*tso, "mergeable=on"),
+                flag(*packed, "packed=on"),
+                flag(*checksum && !*tso, "checksum=on"),
+                flag(*tso, "tso=on"),
+            ],
             Self::Vhost {
                 mergeable,
                 checksum,

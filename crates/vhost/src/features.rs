@@ -161,6 +161,28 @@ pub const STATUS_DRIVER_OK: u8 = 4;
 /// Device status: feature negotiation is complete (section 2.1).
 pub const STATUS_FEATURES_OK: u8 = 8;
 
+/// Returns these features without segmentation whose checksum feature is missing: segmentation by the device requires `NET_F_CSUM`, that by
+/// the driver `NET_F_GUEST_CSUM` (virtio 1.2, section 5.1.3.1).
+#[must_use]
+pub const fn without_unmet_segmentation(features: u64) -> u64 {
+    const OF_DEVICE: u64 =
+        NET_F_HOST_TSO4 | NET_F_HOST_TSO6 | NET_F_HOST_ECN | NET_F_HOST_UFO | NET_F_HOST_USO;
+    const OF_DRIVER: u64 = NET_F_GUEST_TSO4
+        | NET_F_GUEST_TSO6
+        | NET_F_GUEST_ECN
+        | NET_F_GUEST_UFO
+        | NET_F_GUEST_USO4
+        | NET_F_GUEST_USO6;
+    let mut met = features;
+    if features & NET_F_CSUM == 0 {
+        met &= !OF_DEVICE;
+    }
+    if features & NET_F_GUEST_CSUM == 0 {
+        met &= !OF_DRIVER;
+    }
+    met
+}
+
 /// Returns the names of virtio features, separated by blanks. Bits without a name are one hexadecimal number at the end.
 #[must_use]
 pub fn virtio_names(features: u64) -> String {
@@ -231,6 +253,23 @@ mod tests {
             "PROTOCOL_F_REPLY_ACK 0x10000000000"
         );
         assert_eq!(virtio_names(0), "");
+    }
+
+    #[test]
+    fn segmentation_requires_the_checksums_of_its_direction() {
+        let of_device = NET_F_HOST_TSO4 | NET_F_HOST_TSO6 | NET_F_HOST_USO;
+        let of_driver = NET_F_GUEST_TSO4 | NET_F_GUEST_TSO6 | NET_F_GUEST_USO4 | NET_F_GUEST_USO6;
+        let others = F_VERSION_1 | NET_F_MRG_RXBUF | NET_F_MQ;
+        let all = others | of_device | of_driver;
+        for (checksums, kept) in [
+            (0, others),
+            (NET_F_CSUM, others | of_device),
+            (NET_F_GUEST_CSUM, others | of_driver),
+            (NET_F_CSUM | NET_F_GUEST_CSUM, all),
+        ] {
+            let met = without_unmet_segmentation(all | checksums);
+            assert_eq!(met, kept | checksums, "{}", virtio_names(checksums));
+        }
     }
 
     #[test]

@@ -344,8 +344,8 @@ fn put<S: BufferSink>(sink: &mut S, frame: &[u8], counters: &QueueCounters) -> b
 }
 
 /// Reads up to `most` frames: where they lie, or from a copy, because the peer can change them at any time. Returns the number of frames.
-/// Frames longer than `limit` octets (without FCS), and those with an offload, which a ring read in place does not negotiate, are
-/// dropped and counted.
+/// Frames longer than `limit` octets (without FCS), and those with an offload, which a port read in place does not negotiate
+/// ([`crate::PortOptions::uses_card_offloads`]), are dropped and counted.
 #[inline(never)]
 #[expect(
     clippy::arithmetic_side_effects,

@@ -5,6 +5,9 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use quietwire_packet::{LargeFrame, SEGMENT_HEADERS_MAX, TCP_CHECKSUM_OFFSET, UDP_CHECKSUM_OFFSET};
+use quietwire_vhost::features::{
+    NET_F_GUEST_CSUM, NET_F_GUEST_TSO4, NET_F_GUEST_TSO6, NET_F_GUEST_USO4, NET_F_GUEST_USO6,
+};
 use quietwire_vhost::ring::header::{
     FLAG_DATA_VALID, FLAG_NEEDS_CSUM, GSO_ECN, GSO_TCPV4, GSO_TCPV6, GSO_UDP_L4, OffloadHeader,
     RawHeader,
@@ -58,15 +61,38 @@ impl Drop for ChecksumCard {
     }
 }
 
-/// Kinds of segmentation that the sender of a frame may request, as bits.
+/// Kinds of segmentation that the sender of a frame may request, and checksums, as bits.
 const TSO: u16 = 1;
 const USO: u16 = 2;
 const ECN: u16 = 4;
+const CHECKSUM: u16 = 8;
+
+/// Offloads that a device may request from its driver.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DeviceOffloads(u16);
+
+impl DeviceOffloads {
+    /// Returns those of negotiated features (virtio 1.2, section 5.1.3). A device may not request segmentation of TCP with bits of explicit
+    /// congestion notification.
+    pub(super) const fn of(features: u64) -> Self {
+        let mut kinds = 0;
+        if features & NET_F_GUEST_CSUM != 0 {
+            kinds |= CHECKSUM;
+        }
+        if features & (NET_F_GUEST_TSO4 | NET_F_GUEST_TSO6) != 0 {
+            kinds |= TSO;
+        }
+        if features & (NET_F_GUEST_USO4 | NET_F_GUEST_USO6) != 0 {
+            kinds |= USO;
+        }
+        Self(kinds)
+    }
+}
 
 /// Offload of one received frame. Like the virtio header, it is two words, which stay in registers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Offload {
-    /// The field of `num_buffers`, which is unused here, stores the kinds of segmentation that the sender may request.
+    /// The field of `num_buffers`, which is unused here, stores the kinds of offloads that the sender may request.
     header: RawHeader,
 }
 
@@ -74,7 +100,7 @@ impl Offload {
     /// Returns the offload of a frame from a guest, which may request TCP segmentation if `has_tso`.
     #[inline(always)]
     pub(super) fn new(header: RawHeader, has_tso: bool) -> Self {
-        let kinds = if has_tso { TSO } else { 0 };
+        let kinds = if has_tso { TSO | CHECKSUM } else { CHECKSUM };
         let header = header.with_num_buffers(kinds);
         Self { header }
     }
@@ -83,7 +109,14 @@ impl Offload {
     /// segmentation with bits of explicit congestion notification.
     #[inline(always)]
     pub(super) fn of_kernel(header: RawHeader) -> Self {
-        let header = header.with_num_buffers(TSO | USO | ECN);
+        let header = header.with_num_buffers(TSO | USO | ECN | CHECKSUM);
+        Self { header }
+    }
+
+    /// Returns the offload of a frame from a device, which may request these.
+    #[inline(always)]
+    pub(super) fn of_device(header: RawHeader, offloads: DeviceOffloads) -> Self {
+        let header = header.with_num_buffers(offloads.0);
         Self { header }
     }
 
@@ -99,7 +132,8 @@ impl Offload {
 
     /// Returns the longest frame allowed with this offload. `limit` is that of frames without segmentation, octets without FCS.
     pub(super) fn length_max(self, limit: u32) -> u32 {
-        if self.allows_kinds(TSO) && self.header.is_segmented() {
+        let may_be_segmented = self.allows_kinds(TSO) || self.allows_kinds(USO);
+        if may_be_segmented && self.header.is_segmented() {
             SEGMENTED_MAX
         } else {
             limit
@@ -139,6 +173,9 @@ impl Offload {
         }
         if header.flags & FLAG_NEEDS_CSUM == 0 {
             return true;
+        }
+        if !self.allows_kinds(CHECKSUM) {
+            return false;
         }
         // A port that receives no frames to cut may be in a switch whose ports cut none.
         let may_be_left = has_cards && self.allows_kinds(TSO);
@@ -343,6 +380,34 @@ mod tests {
         assert_eq!(plain.length_max(LIMIT), LIMIT);
     }
 
+    #[test]
+    fn a_device_may_request_what_its_driver_has_negotiated() {
+        const TSO4: u64 = NET_F_GUEST_CSUM | NET_F_GUEST_TSO4;
+        const USO6: u64 = NET_F_GUEST_CSUM | NET_F_GUEST_USO6;
+        let of = |features, header| Offload::of_device(header, DeviceOffloads::of(features));
+        let udp = (GSO_UDP_L4, SEGMENTED_MAX);
+        let tcp = (GSO_TCPV4, SEGMENTED_MAX);
+        for (features, (gso_type, length_max), allows) in [
+            (TSO4, tcp, true),
+            (TSO4, (GSO_TCPV4 | GSO_ECN, SEGMENTED_MAX), false),
+            (TSO4, udp, false),
+            (USO6, udp, true),
+            (USO6, tcp, false),
+            (NET_F_GUEST_CSUM, (GSO_TCPV4, LIMIT), false),
+            (0, (GSO_TCPV4, LIMIT), false),
+        ] {
+            let offload = of(features, segmented(gso_type, 1000));
+            let expected = (allows, allows.then_some(1000));
+            assert_eq!(outcome(offload, 3000), expected, "{features:#x} {gso_type}");
+            assert_eq!(offload.length_max(LIMIT), length_max, "{features:#x}");
+        }
+        let sum = to_sum(34, TCP_CHECKSUM_OFFSET);
+        assert_eq!(outcome(of(NET_F_GUEST_CSUM, sum), 1000), (true, None));
+        assert_eq!(outcome(of(0, sum), 1000), (false, None));
+        // A report about a checksum requests nothing.
+        assert!(of(0, VERIFIED).is_none());
+    }
+
     /// Octets of the headers of [`segment`].
     const HEADERS: usize = 54;
 
@@ -457,7 +522,12 @@ mod tests {
             let eal = testing::eal();
             let pool = pool(&eal);
             let mut frame = Mbuf::new(&eal, &pool, &octets).unwrap();
-            let is_done = Offload::of_kernel(RawHeader::from(fields)).complete(&mut frame, LIMIT);
+            let raw = RawHeader::from(fields);
+            let refusing = Offload::of_device(raw, DeviceOffloads::of(0));
+            let is_plain = refusing.complete(&mut frame, LIMIT);
+            prop_assert_eq!(is_plain, refusing.is_none());
+            prop_assert_eq!(frame.octets(), octets.as_slice());
+            let is_done = Offload::of_kernel(raw).complete(&mut frame, LIMIT);
             prop_assert_eq!(frame.octets().len(), octets.len());
             let changed = octets.iter().zip(frame.octets()).filter(|(a, b)| a != b).count();
             let changed_max = if is_done { 4 } else { 0 };

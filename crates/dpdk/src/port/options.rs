@@ -27,7 +27,7 @@ pub struct PortOptions {
     pub rx_interrupts: bool,
     /// Whether the card of a `pci` port cuts frames with TCP data ([`crate::TxQueue::cuts_frames`]), and verifies and computes checksums
     /// ([`crate::TxQueue::leave_checksum`]), if its driver can and the URI allows it. With these offloads, a driver may take longer for
-    /// every frame.
+    /// every frame. Also whether a `virtio-user` port negotiates the checksums and the segmentation of its URI.
     pub uses_card_offloads: bool,
     /// Rules about the frames that an `af-xdp` or `pci` port receives ([`crate::PortHandle::steer`]). Without rules, it receives all
     /// frames.

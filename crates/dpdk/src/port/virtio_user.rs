@@ -25,6 +25,14 @@ type Opened = (PeerPort, Vec<Receiver>, Vec<Sender>);
 
 /// Octets for virtio's header, in a separate cache line before each frame.
 const HEADER_SPACE: u32 = 64;
+/// Segmentation in both directions, as far as the back end offers it. `vhost` ports of the switch offer that of TCP only.
+const SEGMENTATION: u64 = NET_F_HOST_TSO4
+    | NET_F_HOST_TSO6
+    | NET_F_HOST_USO
+    | NET_F_GUEST_TSO4
+    | NET_F_GUEST_TSO6
+    | NET_F_GUEST_USO4
+    | NET_F_GUEST_USO6;
 
 /// Opens a port. It listens or connects after its start.
 pub(super) fn open(
@@ -38,11 +46,7 @@ pub(super) fn open(
         what,
     };
     let PortUri::VirtioUser {
-        path,
-        role,
-        mergeable,
-        packed,
-        ..
+        path, role, packed, ..
     } = uri
     else {
         return Err(wrong(format!("{uri} is not a virtio-user port")));
@@ -61,16 +65,17 @@ pub(super) fn open(
     let rx = gated_queues(options.rx_queues, |reader, counters| {
         Receiver::new(reader, pool.clone(), limit, counters)
     });
-    let tx = gated_queues(options.tx_queues, Sender::new);
+    let tx = gated_queues(options.tx_queues, |reader, counters| {
+        Sender::new(reader, Arc::clone(&status), counters)
+    });
     let queues = Queues {
         rx: rx.owners,
         tx: tx.owners,
     };
-    let when = |is_on: bool, features: u64| if is_on { features } else { 0 };
-    let kind = when(*packed, F_RING_PACKED);
+    let (required_features, features) = requested(uri, options.uses_card_offloads);
     let config = FrontendConfig {
-        features: F_EVENT_IDX | NET_F_MQ | when(*mergeable, NET_F_MRG_RXBUF),
-        required_features: F_VERSION_1 | kind,
+        features,
+        required_features,
         queue_pairs: pairs,
         ..FrontendConfig::default()
     };
@@ -100,4 +105,60 @@ pub(super) fn open(
         (options.rx_ring_size, options.tx_ring_size),
     );
     Ok((port, rx.queues, tx.queues))
+}
+
+/// Returns the features that a port requires, and those that it uses if the back end offers them.
+fn requested(uri: &PortUri, uses_offloads: bool) -> (u64, u64) {
+    let PortUri::VirtioUser {
+        mergeable,
+        packed,
+        checksum,
+        tso,
+        ..
+    } = uri
+    else {
+        return (0, 0);
+    };
+    let when = |is_on: bool, features: u64| if is_on { features } else { 0 };
+    let has_segmentation = *tso && uses_offloads;
+    // A large frame lies in several receive buffers.
+    let required =
+        F_VERSION_1 | when(*packed, F_RING_PACKED) | when(has_segmentation, NET_F_MRG_RXBUF);
+    let used = F_EVENT_IDX
+        | NET_F_MQ
+        | when(*mergeable, NET_F_MRG_RXBUF)
+        | when(*checksum && uses_offloads, NET_F_CSUM | NET_F_GUEST_CSUM)
+        | when(has_segmentation, SEGMENTATION);
+    (required, used)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn offloads_are_requested_if_the_uri_has_them_and_the_program_uses_them() {
+        const CHECKSUMS: u64 = NET_F_CSUM | NET_F_GUEST_CSUM;
+        const USUAL: u64 = F_EVENT_IDX | NET_F_MQ;
+        for (text, uses_offloads, required, used) in [
+            ("virtio-user:/v", true, 0, USUAL),
+            (
+                "virtio-user:/v?packed=on&mergeable=on",
+                true,
+                F_RING_PACKED,
+                USUAL | NET_F_MRG_RXBUF,
+            ),
+            ("virtio-user:/v?checksum=on", true, 0, USUAL | CHECKSUMS),
+            (
+                "virtio-user:/v?tso=on",
+                true,
+                NET_F_MRG_RXBUF,
+                USUAL | NET_F_MRG_RXBUF | CHECKSUMS | SEGMENTATION,
+            ),
+            ("virtio-user:/v?tso=on", false, 0, USUAL | NET_F_MRG_RXBUF),
+        ] {
+            let features = requested(&text.parse().unwrap(), uses_offloads);
+            assert_eq!(features, (F_VERSION_1 | required, used), "{text}");
+        }
+    }
 }

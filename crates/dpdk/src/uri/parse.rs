@@ -51,8 +51,8 @@ const OPTIONS: &[(&str, &[&str])] = &[
     ("queues", MULTI_QUEUE),
     ("mergeable", &["virtio-user", "vhost"]),
     ("packed", &["virtio-user"]),
-    ("checksum", &["vhost", "pci"]),
-    ("tso", &["vhost", "pci"]),
+    ("checksum", &["virtio-user", "vhost", "pci"]),
+    ("tso", &["virtio-user", "vhost", "pci"]),
     ("iommu", &["vhost"]),
     ("secret-file", &["memif"]),
     ("trust-memory", &["memif", "vhost"]),
@@ -408,12 +408,38 @@ fn pcap(place: &str, options: &Options) -> Result<PortUri, String> {
     Ok(PortUri::Pcap { rx, tx, repeat })
 }
 
-fn vhost(place: &str, options: &Options) -> Result<PortUri, String> {
-    let checksum = options.switch("checksum", true)?;
+/// Returns `checksum` and `tso` of a port with a vhost-user socket. The default of `checksum` is `usual`, but `on` with `tso=on`.
+fn offloads(options: &Options, usual: bool) -> Result<(bool, bool), String> {
     let tso = options.switch("tso", false)?;
+    let checksum = options.switch("checksum", usual || tso)?;
     if tso && !checksum {
         return Err("tso=on requires checksum=on because segments need new checksums".to_owned());
     }
+    Ok((checksum, tso))
+}
+
+fn virtio_user(place: &str, options: &Options) -> Result<PortUri, String> {
+    let (checksum, tso) = offloads(options, false)?;
+    let mergeable = options.switch("mergeable", tso)?;
+    if tso && !mergeable {
+        return Err(
+            "tso=on requires mergeable=on because a received frame may be longer than a buffer"
+                .to_owned(),
+        );
+    }
+    Ok(PortUri::VirtioUser {
+        path: socket_path(place)?,
+        role: options.role()?.unwrap_or(Role::Client),
+        queues: options.queues()?,
+        mergeable,
+        packed: options.switch("packed", false)?,
+        checksum,
+        tso,
+    })
+}
+
+fn vhost(place: &str, options: &Options) -> Result<PortUri, String> {
+    let (checksum, tso) = offloads(options, true)?;
     Ok(PortUri::Vhost {
         path: socket_path(place)?,
         role: options.role()?.unwrap_or(Role::Server),
@@ -478,13 +504,7 @@ fn parse(text: &str) -> Result<PortUri, String> {
             secret_file: options.file("secret-file")?,
             trust_memory: options.switch("trust-memory", false)?,
         }),
-        "virtio-user" => Ok(PortUri::VirtioUser {
-            path: socket_path(place)?,
-            role: options.role()?.unwrap_or(Role::Client),
-            queues,
-            mergeable: options.switch("mergeable", false)?,
-            packed: options.switch("packed", false)?,
-        }),
+        "virtio-user" => virtio_user(place, &options),
         "vhost" => vhost(place, &options),
         "af-xdp" => Ok(PortUri::AfXdp {
             interface: interface_name(place)?,

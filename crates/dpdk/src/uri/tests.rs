@@ -12,6 +12,8 @@ fn every_form_survives_printing_and_reading() {
         "vhost:/run/v.sock?role=server&iommu=on&trust-memory=on",
         "virtio-user:/run/v?role=client",
         "virtio-user:/run/v?role=server&queues=2&mergeable=on&packed=on",
+        "virtio-user:/run/v?role=client&mergeable=on&checksum=on",
+        "virtio-user:/run/v?role=client&packed=on&tso=on",
         "vhost:/run/v.sock?role=server",
         "vhost:/run/v.sock?role=client&queues=64&mergeable=off&checksum=off",
         "vhost:/run/v.sock?role=server&tso=on",
@@ -54,6 +56,14 @@ fn every_form_survives_printing_and_reading() {
         ("veth:eth0?peer=eth0&netns=b", "veth:eth0?netns=b"),
         ("vhost:/v?checksum=on&queues=1", "vhost:/v?role=server"),
         ("memif:/m?id=2&role=client", "memif:/m?role=client&id=2"),
+        (
+            "virtio-user:/v?tso=on&checksum=on&mergeable=on",
+            "virtio-user:/v?role=client&tso=on",
+        ),
+        (
+            "virtio-user:/v?tso=off&checksum=off&mergeable=off",
+            "virtio-user:/v?role=client",
+        ),
     ] {
         assert_eq!(text.parse::<PortUri>().unwrap().to_string(), whole);
     }
@@ -81,6 +91,21 @@ fn the_kind_is_the_scheme_and_only_created_interfaces_have_a_namespace() {
     let names: std::collections::BTreeSet<&str> =
         PortKind::ALL.into_iter().map(PortKind::name).collect();
     assert_eq!(names.len(), PortKind::ALL.len());
+}
+
+#[test]
+fn ports_that_exchange_large_frames_keep_buffers_for_them() {
+    for (text, exchanges) in [
+        ("virtio-user:/v?mergeable=on&checksum=on", false),
+        ("virtio-user:/v?tso=on", true),
+        ("vhost:/v", false),
+        ("vhost:/v?tso=on", true),
+        ("memif:/m?role=server", false),
+    ] {
+        let uri: PortUri = text.parse().unwrap();
+        assert_eq!(uri.has_segmentation(), exchanges, "{text}");
+        assert_eq!(uri.buffers_kept(2048) > 0, exchanges, "{text}");
+    }
 }
 
 #[test]
@@ -154,9 +179,14 @@ fn wrong_uris_are_reported_with_the_reason() {
         ),
         ("null:?persist=on", "null does not support persist"),
         (
-            "virtio-user:/a?checksum=off",
-            "virtio-user does not support checksum",
+            "virtio-user:/a?tso=on&checksum=off",
+            "tso=on requires checksum=on",
         ),
+        (
+            "virtio-user:/a?tso=on&mergeable=off",
+            "tso=on requires mergeable=on",
+        ),
+        ("memif:/a?role=server&tso=on", "memif does not support tso"),
         ("null:x", "nothing after"),
         ("null:?id=3", "does not support id"),
         ("null:?queues=2", "does not support queues"),

@@ -32,7 +32,7 @@ pub const PROTOCOL_FEATURES: u64 = PROTOCOL_F_MQ
 /// Configuration of a front end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FrontendConfig {
-    /// Virtio features to use if the back end offers them.
+    /// Virtio features to use if the back end offers them. Segmentation is not used without the checksum feature that it requires.
     pub features: u64,
     /// Virtio features that the session requires.
     pub required_features: u64,
@@ -327,7 +327,7 @@ impl<F> Frontend<F> {
             missing => return Err(SessionError::Missing(missing)),
         }
         self.offered = offered;
-        self.features = offered & self.config.features;
+        self.features = without_unmet_segmentation(offered & self.config.features);
         if self.uses_protocol_features() {
             self.push(FrontendRequest::GetProtocolFeatures);
         } else {

@@ -6,13 +6,22 @@ use std::sync::Arc;
 use quietwire_memory::gate::GateReader;
 use quietwire_memory::{Doorbell, Mapping, SlotBuffer, Span};
 use quietwire_vhost::driver::{self, Layout, Packed, Queue, Rest, SetupError, Split};
-use quietwire_vhost::ring::{OffloadHeader, RawHeader};
+use quietwire_vhost::features::{NET_F_CSUM, NET_F_HOST_TSO4, NET_F_HOST_TSO6, NET_F_HOST_USO};
+use quietwire_vhost::ring::OffloadHeader;
 
 use crate::burst::{Burst, Mbuf};
 use crate::mempool::Mempool;
 use crate::port::counters::QueueCounters;
 use crate::port::in_place::{self, BufferSink, FrameReader, FrameSource, FramesTaken, Scratch};
+use crate::port::offload::{DeviceOffloads, Offload, header_of};
+use crate::port::peer::Status;
 use crate::port::transfer::{self, Arrival, Next, Outcome, Outgoing, Passed, Sink, Source};
+use crate::segment::LargeKind;
+
+/// Segmentation that a back end may offer for transmitted frames.
+const SEGMENTATION: u64 = NET_F_HOST_TSO4 | NET_F_HOST_TSO6 | NET_F_HOST_USO;
+/// Buffers of the longest frame: 64 KiB in those for the smallest `frame_size_max`, of 2 KiB.
+const LARGE_PIECES: usize = 32;
 
 /// A receive ring of either kind.
 #[derive(Debug)]
@@ -33,10 +42,23 @@ enum TxKind {
 struct RingContext {
     /// Eventfd that notifies the back end.
     kick: Doorbell,
+    /// What the back end may leave to this side.
+    offloads: DeviceOffloads,
+    /// True if the back end accepts large frames.
+    has_segmentation: bool,
     passed: Passed,
 }
 
 impl RingContext {
+    fn new(kick: Doorbell, features: u64) -> Self {
+        Self {
+            kick,
+            offloads: DeviceOffloads::of(features),
+            has_segmentation: features & SEGMENTATION != 0,
+            passed: Passed::default(),
+        }
+    }
+
     #[inline(always)]
     fn notify(&self, is_wanted: bool) -> u64 {
         if is_wanted {
@@ -80,10 +102,7 @@ impl RxRing {
                 mapping, layout, index, features,
             )?))
         };
-        let context = RingContext {
-            kick,
-            passed: Passed::default(),
-        };
+        let context = RingContext::new(kick, features);
         Ok(Self { kind, context })
     }
 
@@ -112,10 +131,7 @@ impl TxRing {
                 mapping, layout, index, features,
             )?))
         };
-        let context = RingContext {
-            kick,
-            passed: Passed::default(),
-        };
+        let context = RingContext::new(kick, features);
         Ok(Self { kind, context })
     }
 }
@@ -127,7 +143,7 @@ struct RxBurst<'ring, Q> {
 }
 
 impl<Q: Queue> Source for RxBurst<'_, Q> {
-    type Offload = RawHeader;
+    type Offload = Offload;
     type Rest<'ring>
         = Rest<'ring>
     where
@@ -143,14 +159,18 @@ impl<Q: Queue> Source for RxBurst<'_, Q> {
         &mut self,
         most: usize,
         longest: usize,
-        mut take: impl FnMut(Span<'_>, Option<RawHeader>),
+        mut take: impl FnMut(Span<'_>, Option<Offload>),
     ) -> usize {
+        let offloads = self.context.offloads;
         let mut count = 0_usize;
         while count < most
             && let Some((frame, header)) = self.ring.next_contiguous()
         {
             let is_whole = frame.len() <= longest && header.is_plain();
-            take(frame, (!is_whole).then_some(header));
+            take(
+                frame,
+                (!is_whole).then(|| Offload::of_device(header, offloads)),
+            );
             // At most `most`.
             count = count.wrapping_add(1);
         }
@@ -172,12 +192,13 @@ impl<Q: Queue> Source for RxBurst<'_, Q> {
     }
 
     #[inline]
-    fn next(&mut self) -> Option<Next<'_, Rest<'_>, RawHeader>> {
+    fn next(&mut self) -> Option<Next<'_, Rest<'_>, Offload>> {
+        let offloads = self.context.offloads;
         Some(match self.ring.next()? {
             driver::Received::Frame(frame) => Next::Frame(Arrival {
                 first: frame.first,
                 rest: frame.rest,
-                offload: frame.header,
+                offload: Offload::of_device(frame.header, offloads),
             }),
             driver::Received::Bad => Next::Malformed,
         })
@@ -195,18 +216,18 @@ impl<Q: Queue> Source for RxBurst<'_, Q> {
     }
 
     #[inline(always)]
-    fn length_max(_: RawHeader, limit: u32) -> u32 {
-        limit
+    fn length_max(offload: Offload, limit: u32) -> u32 {
+        offload.length_max(limit)
     }
 
     #[inline(always)]
-    fn is_complete(offload: RawHeader) -> bool {
-        offload.is_plain()
+    fn is_complete(offload: Offload) -> bool {
+        offload.is_none()
     }
 
-    /// Refuses any offload: none is negotiated, so the device must not request one.
-    fn complete(_: RawHeader, _: &mut Mbuf<'_>, _: u32) -> bool {
-        false
+    /// Refuses an offload that was not negotiated: the device must not request it.
+    fn complete(offload: Offload, frame: &mut Mbuf<'_>, limit: u32) -> bool {
+        offload.complete(frame, limit)
     }
 }
 
@@ -220,12 +241,18 @@ struct TxBurst<'ring, Q> {
 impl<Q: Queue> Sink for TxBurst<'_, Q> {
     #[inline(always)]
     fn ready(&mut self, count: usize) {
-        self.ring.ready(count);
+        // The ring reclaims no buffers between the frames of a burst, and a large one takes many.
+        let pieces = if self.context.has_segmentation {
+            LARGE_PIECES
+        } else {
+            1
+        };
+        self.ring.ready(count.saturating_mul(pieces));
     }
 
     #[inline(always)]
     fn put(&mut self, frame: &Outgoing<'_>) -> Outcome {
-        let header = OffloadHeader::default();
+        let header = header_of(frame).parse();
         let length = frame.length() as usize;
         outcome(self.ring.put(&header, frame.segments(), length))
     }
@@ -369,12 +396,26 @@ impl Receiver {
 #[derive(Debug)]
 pub(crate) struct Sender {
     ring: GateReader<TxRing>,
+    status: Arc<Status>,
     counters: Arc<QueueCounters>,
 }
 
 impl Sender {
-    pub(super) fn new(ring: GateReader<TxRing>, counters: Arc<QueueCounters>) -> Self {
-        Self { ring, counters }
+    pub(super) fn new(
+        ring: GateReader<TxRing>,
+        status: Arc<Status>,
+        counters: Arc<QueueCounters>,
+    ) -> Self {
+        Self {
+            ring,
+            status,
+            counters,
+        }
+    }
+
+    /// Returns true while the back end accepts frames of this kind with data of any length.
+    pub(crate) fn accepts_whole(&self, kind: LargeKind) -> bool {
+        accepts_whole(self.status.features(), kind)
     }
 
     #[inline(always)]
@@ -417,5 +458,45 @@ impl Sender {
                 in_place::write(&mut sink, count, source, scratch, counters)
             }
         }
+    }
+}
+
+fn accepts_whole(features: u64, kind: LargeKind) -> bool {
+    let segmentation = match (kind.is_tcp, kind.is_ipv4) {
+        (true, true) => NET_F_HOST_TSO4,
+        (true, false) => NET_F_HOST_TSO6,
+        (false, _) => NET_F_HOST_USO,
+    };
+    let needed = NET_F_CSUM | segmentation;
+    // Ports do not negotiate segmentation of TCP with bits of explicit congestion notification.
+    !kind.has_cwr && features & needed == needed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_back_end_takes_large_frames_of_the_kinds_that_were_negotiated() {
+        let kind = |is_tcp, is_ipv4, has_cwr| LargeKind {
+            is_ipv4,
+            is_tcp,
+            has_cwr,
+        };
+        let takes = |features| {
+            [(true, true), (true, false), (false, true), (false, false)]
+                .map(|(is_tcp, is_ipv4)| accepts_whole(features, kind(is_tcp, is_ipv4, false)))
+        };
+        let [none, all] = [[false; 4], [true; 4]];
+        assert_eq!(takes(0), none);
+        assert_eq!(takes(SEGMENTATION), none);
+        assert_eq!(takes(NET_F_CSUM), none);
+        let of_ipv4 = [true, false, false, false];
+        assert_eq!(takes(NET_F_CSUM | NET_F_HOST_TSO4), of_ipv4);
+        let of_udp = [false, false, true, true];
+        assert_eq!(takes(NET_F_CSUM | NET_F_HOST_USO), of_udp);
+        assert_eq!(takes(NET_F_CSUM | SEGMENTATION), all);
+        let reduced = kind(true, true, true);
+        assert!(!accepts_whole(NET_F_CSUM | SEGMENTATION, reduced));
     }
 }
