@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Segmentation and checksums that the switch leaves to cards, on a path between two kernels.
+//! Segmentation and checksums that the switch leaves to cards, on a path between two kernels. One of them is also behind vhost-user.
 
 use crate::alone;
 use crate::guest::CardGuest;
@@ -9,6 +9,7 @@ use crate::guest::Model::Igb;
 const FILE: u64 = 8 << 20;
 /// Shows where frames between the two kernels stay: counters of ports, queues and interfaces, addresses, routes and neighbours.
 const STATE_OF_PATH: &str = "( quietwire switch show ports --json; quietwire switch show queues; quietwire switch show stats; \
+     [ ! -e /tmp/peer.sock ] || quietwire switch show ports --json --control-socket /tmp/peer.sock; \
      for namespace in '' '-n far'; do for subject in '-s link' address route neigh; do \
      echo \"ip $namespace $subject\"; /usr/sbin/ip $namespace $subject; done; done; busybox ps ) 2>&1";
 
@@ -17,6 +18,52 @@ const PAIRS: &str = "--cross-connect near,a --cross-connect b,far";
 const BRIDGES: &str = "--bridge one=near,a --bridge two=b,far";
 /// The router has interfaces on `b` and `far`.
 const ROUTED: &str = "--cross-connect near,a";
+/// The port `guest` is a `vhost` port, and the far kernel is behind its driver's side.
+const VHOST_USER: &str = "--cross-connect near,a --cross-connect b,guest";
+
+/// Starts the switch with these options of its cards, and the driver's side of its `vhost` port, if it has one. That is another process, as
+/// the guest of a guest would boot for minutes.
+fn start(guest: &mut CardGuest, options: &str, connected: &str) {
+    let [near, far] = [0, 1].map(|card| format!("pci:{}?{options}", guest.addresses[card]));
+    let has_guest = connected == VHOST_USER;
+    let beyond = if has_guest {
+        ("guest", "vhost:/tmp/guest.sock?tso=on")
+    } else {
+        ("far", "tap:far0?netns=far")
+    };
+    guest.switch(
+        &[
+            ("near", "tap:near0".to_owned()),
+            ("a", near),
+            ("b", far),
+            (beyond.0, beyond.1.to_owned()),
+        ],
+        connected,
+    );
+    guest.port_becomes("a", "up");
+    guest.port_becomes("b", "up");
+    if has_guest {
+        guest.run(
+            "quietwire switch run --huge-pages never --memory-mib 192 --idle sleep --forwarding-cpus 0 \
+             --control-socket /tmp/peer.sock --port 'driver=virtio-user:/tmp/guest.sock?tso=on' \
+             --port 'far=tap:far0?netns=far' --cross-connect driver,far \
+             >/tmp/peer.log 2>&1 </dev/null & echo $! >/tmp/peer.pid",
+        );
+        guest.port_becomes("guest", "connected");
+        guest.until("/usr/sbin/ip -n far link show far0");
+    }
+}
+
+/// Ends the switches.
+fn stop(guest: &mut CardGuest, connected: &str) {
+    if connected == VHOST_USER {
+        guest.run("kill $(cat /tmp/peer.pid)");
+        guest.until("[ ! -e /proc/$(cat /tmp/peer.pid) ]");
+        let denied = guest.run("grep 'seccomp filters of ' /tmp/peer.log || true");
+        assert_eq!(denied.trim(), "");
+    }
+    guest.stop_switch();
+}
 
 /// Gives the kernels their addresses, and the router, if there is one. Returns the address of the far kernel.
 fn add_addresses(guest: &mut CardGuest, connected: &str) -> &'static str {
@@ -53,19 +100,9 @@ fn a_card_cuts_the_data_of_a_kernel_as_the_switch_does() {
         ("tso=off&checksum=off", PAIRS, false),
         ("tso=on", BRIDGES, true),
         ("tso=on", ROUTED, true),
+        ("tso=on", VHOST_USER, true),
     ] {
-        let [near, far] = [0, 1].map(|card| format!("pci:{}?{options}", guest.addresses[card]));
-        guest.switch(
-            &[
-                ("near", "tap:near0".to_owned()),
-                ("a", near),
-                ("b", far),
-                ("far", "tap:far0?netns=far".to_owned()),
-            ],
-            connected,
-        );
-        guest.port_becomes("a", "up");
-        guest.port_becomes("b", "up");
+        start(&mut guest, options, connected);
         let server = add_addresses(&mut guest, connected);
         guest.run(&format!(
             "(/usr/sbin/ip netns exec far busybox httpd -f -p {server}:80 -h /tmp/www \
@@ -83,6 +120,6 @@ fn a_card_cuts_the_data_of_a_kernel_as_the_switch_does() {
         // The other card has received segments.
         let received = receiver["rx_frames"].as_u64().unwrap();
         assert!(received > FILE / 1460, "{case}: {receiver}");
-        guest.stop_switch();
+        stop(&mut guest, connected);
     }
 }

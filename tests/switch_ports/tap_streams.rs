@@ -38,27 +38,51 @@ impl Hosts {
         let ends = ["l", "r"].map(|end| Namespace::new(&format!("{kind}-{end}")));
         let place = Namespace::new(kind);
         let directory = TempDir::new().unwrap();
-        let uri = |index: usize| format!("tap:{}?netns={}", TAPS[index], ends[index].name());
-        let mut ports = vec![("left", uri(0)), ("right", uri(1))];
+        let mut ports = vec![("left", tap_uri(&ends, 0)), ("right", tap_uri(&ends, 1))];
         ports.extend(more.iter().map(|name| (*name, format!("tap:{name}"))));
         let switch = Switch::start(&place, directory.path(), &ports, arguments);
-        for (index, end) in ends.iter().enumerate() {
-            for network in NETWORKS {
-                let (length, more) = match network.contains('.') {
-                    true => (24, &[][..]),
-                    false => (64, &["nodad"][..]),
-                };
-                let address = format!("{network}{}/{length}", index + 1);
-                let add = ["address", "add", &address, "dev", TAPS[index]];
-                end.ip(&[&add, more].concat());
-            }
-        }
+        add_addresses(&ends);
         Self {
             ends,
             switch,
             place,
             _directory: directory,
         }
+    }
+
+    /// Starts a switch between the left namespace and its port `v`, a `vhost` port with segmentation, and another switch, which it returns
+    /// too, between the driver's side of this port, `u` with these options, and the right namespace.
+    fn start_across_vhost_user(kind: &str, options: &str) -> (Self, Switch) {
+        let ends = ["l", "r"].map(|end| Namespace::new(&format!("{kind}-{end}")));
+        let place = Namespace::new(kind);
+        let directory = TempDir::new().unwrap();
+        let of_far = directory.path().join("far");
+        std::fs::create_dir(&of_far).unwrap();
+        let socket = directory.path().join("v.sock").display().to_string();
+        let ports = [
+            ("left", tap_uri(&ends, 0)),
+            ("v", format!("vhost:{socket}?tso=on")),
+        ];
+        let connected = ["--cross-connect", "left,v"];
+        let switch = Switch::start(&place, directory.path(), &ports, &connected);
+        let ports = [
+            ("u", format!("virtio-user:{socket}?{options}")),
+            ("right", tap_uri(&ends, 1)),
+        ];
+        let far = Switch::start(&place, &of_far, &ports, &["--cross-connect", "u,right"]);
+        for (switch, port) in [(&switch, "v"), (&far, "u")] {
+            until("the ports are connected", || {
+                (switch.port(port)["state"] == "connected").then_some(())
+            });
+        }
+        add_addresses(&ends);
+        let hosts = Self {
+            ends,
+            switch,
+            place,
+            _directory: directory,
+        };
+        (hosts, far)
     }
 
     /// Sends a stream to an address of the right side, or from it. Returns the client's report.
@@ -118,6 +142,26 @@ impl Hosts {
     }
 }
 
+/// Returns the URI of the tap in one of the namespaces.
+fn tap_uri(ends: &[Namespace; 2], index: usize) -> String {
+    format!("tap:{}?netns={}", TAPS[index], ends[index].name())
+}
+
+/// Gives the taps their addresses.
+fn add_addresses(ends: &[Namespace; 2]) {
+    for (index, end) in ends.iter().enumerate() {
+        for network in NETWORKS {
+            let (length, more) = match network.contains('.') {
+                true => (24, &[][..]),
+                false => (64, &["nodad"][..]),
+            };
+            let address = format!("{network}{}/{length}", index + 1);
+            let add = ["address", "add", &address, "dev", TAPS[index]];
+            end.ip(&[&add, more].concat());
+        }
+    }
+}
+
 /// Exchanges streams over both versions of IP. Returns the two namespaces after the end of the switch.
 fn exchange(hosts: Hosts, ports: &[&str]) -> [Namespace; 2] {
     for network in NETWORKS {
@@ -163,6 +207,54 @@ fn taps_carry_streams_in_jumbo_frames() {
 #[test]
 fn taps_carry_streams_while_threads_sleep() {
     exchanges("drowsy", "1500", &["--idle", "interrupt"]);
+}
+
+/// Large frames pass both switches in one piece, both ways, if the driver's side takes them. Otherwise the switch that receives them from
+/// its tap cuts them.
+#[test]
+fn streams_pass_vhost_user_whole_if_its_driver_takes_large_frames() {
+    for (kind, options, networks, is_whole) in [
+        ("vus", "tso=on", &NETWORKS[..], true),
+        ("vup", "tso=on&packed=on", &NETWORKS[..1], true),
+        ("vuc", "mergeable=on", &NETWORKS[..1], false),
+    ] {
+        let (hosts, far) = Hosts::start_across_vhost_user(kind, options);
+        for network in networks {
+            for direction in [&[][..], &["--reverse"]] {
+                let address = format!("{network}2");
+                let report = hosts.stream(&address, &[&["--bytes", "16M"], direction].concat());
+                // More than the socket buffers of the sender hold, which count as sent.
+                let received = report["end"]["sum_received"]["bytes"].as_u64();
+                assert!(
+                    received > Some(2_000_000),
+                    "{kind} {direction:?}: {received:?}"
+                );
+            }
+        }
+        hosts.ends.iter().for_each(has_no_wrong_checksum);
+        for port in [hosts.switch.port("v"), far.port("u")] {
+            let [whole, cut] = ["tx_tso_frames", "segmented"].map(|key| port[key].as_u64());
+            let (many, none) = if is_whole { (whole, cut) } else { (cut, whole) };
+            assert!(many > Some(50), "{kind}: {port}");
+            assert_eq!(none, Some(0), "{kind}: {port}");
+            for drop in ["not_segmented", "rx_errors"] {
+                assert_eq!(port["drops"][drop], 0, "{kind} {drop}: {port}");
+            }
+        }
+        let port = hosts.switch.port("v");
+        let features = port["guest"]["features"].as_array().unwrap();
+        assert!(features.contains(&"mrg-rxbuf".into()), "{kind}: {port}");
+        for feature in ["csum", "guest-csum", "host-tso4", "guest-tso6"] {
+            let is_used = features.contains(&feature.into());
+            assert_eq!(is_used, is_whole, "{kind} {feature}: {port}");
+        }
+        for port in [hosts.switch.port("left"), far.port("right")] {
+            let whole = port["tx_tso_frames"].as_u64();
+            assert_eq!(whole > Some(50), is_whole, "{kind}: {port}");
+        }
+        assert_eq!(far.end(), Some(0));
+        assert_eq!(hosts.switch.end(), Some(0));
+    }
 }
 
 /// Each end is in VLAN 5 of a bridge of the switch, and a bridge of the kernel connects the trunks of both: tagged frames go into a tap and

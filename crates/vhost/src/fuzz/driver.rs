@@ -8,7 +8,7 @@ use quietwire_memory::Mapping;
 use crate::driver::{
     Layout, Packed, PutResult, Queue, QueueLayout, Received, Receiver, Sender, Split,
 };
-use crate::features::{F_EVENT_IDX, F_RING_PACKED, F_VERSION_1, NET_F_MRG_RXBUF};
+use crate::features::{F_EVENT_IDX, F_RING_PACKED, F_VERSION_1, NET_F_GUEST_CSUM, NET_F_MRG_RXBUF};
 use crate::ring::header::{HEADER_LEN, OffloadHeader};
 
 /// Octets of a buffer's data.
@@ -40,7 +40,12 @@ pub fn fuzz_driver_ring(octets: &[u8]) -> DriverDepth {
     };
     let mapping = Arc::new(mapping);
     let mut features = F_VERSION_1;
-    for (bit, feature) in [(8, NET_F_MRG_RXBUF), (16, F_EVENT_IDX), (4, F_RING_PACKED)] {
+    for (bit, feature) in [
+        (8, NET_F_MRG_RXBUF),
+        (16, F_EVENT_IDX),
+        (4, F_RING_PACKED),
+        (32, NET_F_GUEST_CSUM),
+    ] {
         if setup & bit != 0 {
             features |= feature;
         }

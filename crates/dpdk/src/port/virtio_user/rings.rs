@@ -20,7 +20,7 @@ use crate::segment::LargeKind;
 
 /// Segmentation that a back end may offer for transmitted frames.
 const SEGMENTATION: u64 = NET_F_HOST_TSO4 | NET_F_HOST_TSO6 | NET_F_HOST_USO;
-/// Buffers of the longest frame: 64 KiB in those for the smallest `frame_size_max`, of 2 KiB.
+/// Most buffers of a frame: 64 KiB in buffers of 2 KiB, the smallest.
 const LARGE_PIECES: usize = 32;
 
 /// A receive ring of either kind.
@@ -42,7 +42,7 @@ enum TxKind {
 struct RingContext {
     /// Eventfd that notifies the back end.
     kick: Doorbell,
-    /// What the back end may leave to this side.
+    /// Offloads that the back end may leave to this side.
     offloads: DeviceOffloads,
     /// True if the back end accepts large frames.
     has_segmentation: bool,

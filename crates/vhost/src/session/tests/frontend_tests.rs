@@ -100,6 +100,29 @@ fn both_sides_agree_with_each_kind_of_ring_pairs_and_protocol_features() {
     }
 }
 
+#[test]
+fn segmentation_is_used_if_the_back_end_offers_the_checksums_that_it_requires() {
+    let wanted = NET_F_CSUM | NET_F_GUEST_CSUM | NET_F_HOST_TSO4 | NET_F_GUEST_TSO4;
+    for (offered, used) in [
+        (wanted, wanted),
+        (NET_F_HOST_TSO4 | NET_F_GUEST_TSO4, 0),
+        (wanted & !NET_F_CSUM, NET_F_GUEST_CSUM | NET_F_GUEST_TSO4),
+        (wanted & !NET_F_GUEST_CSUM, NET_F_CSUM | NET_F_HOST_TSO4),
+    ] {
+        let backend = BackendConfig {
+            features: F_VERSION_1 | offered,
+            ..Default::default()
+        };
+        let frontend = FrontendConfig {
+            features: wanted,
+            ..Default::default()
+        };
+        let mut link = Link::new(frontend, backend);
+        link.start().unwrap();
+        assert_eq!(link.ready.unwrap().features, F_VERSION_1 | used);
+    }
+}
+
 fn agree(is_packed: bool, pairs: u16, protocol_features: u64) {
     let packed = if is_packed { F_RING_PACKED } else { 0 };
     let backend = BackendConfig {
