@@ -388,10 +388,11 @@ impl AfPacketTx {
         for &mbuf in mbufs.iter().take(count) {
             // SAFETY: the buffer is owned.
             let is_whole = unsafe { *field::ol_flags(mbuf) } & TO_CUT != 0;
-            // SAFETY: as above.
-            let mut added = match is_whole {
-                false => unsafe { messages.add(mbuf) },
-                true => Added::Full,
+            let mut added = if is_whole {
+                Added::Full
+            } else {
+                // SAFETY: as above.
+                unsafe { messages.add(mbuf) }
             };
             if added == Added::Full {
                 // Frames keep their order.

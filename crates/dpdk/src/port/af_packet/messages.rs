@@ -183,7 +183,7 @@ impl Messages {
         for header in self.headers.iter_mut().take(self.count) {
             // SAFETY: initialized, as one of the first `count`.
             let header = unsafe { header.assume_init_mut() };
-            let count = header.msg_hdr.msg_iovlen as usize;
+            let count = header.msg_hdr.msg_iovlen;
             let pieces = self.pieces.get_mut(first..).unwrap_or_default();
             header.msg_hdr.msg_iov = pieces.as_mut_ptr().cast();
             first = first.saturating_add(count);
