@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Any rules and packets: the classifier finds what the search rule by rule finds, also after a change of the rules.
+//! Any rules and packets: the classifier returns the rule that a linear search returns, also after a change of the rules.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use quietwire_tables::classifier::{Classifier, Field, Key, NO_RULE, Rule, first_match};
 
-/// Rules of an input, which the search rule by rule compares with many inputs a second.
+/// Maximum number of rules of an input. A linear search through them is fast enough for many inputs per second.
 const RULES_MAX: usize = 512;
 /// Keys of a burst.
 const KEYS_MAX: usize = 64;

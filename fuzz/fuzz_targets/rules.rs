@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Any text as a file of filter rules, or as a ruleset of nftables or iptables: it is read or refused, every error names the file, and what is
-//! imported is a file with the same rules.
+//! Any text as a file of filter rules, or as a ruleset of nftables or iptables. The parser accepts or refuses it. Every error names the
+//! file. A file of imported rules has the same rules.
 #![no_main]
 
 use std::path::Path;
@@ -24,9 +24,9 @@ fuzz_target!(|octets: &[u8]| {
     let Ok(imported) = Imported::parse(text, Hook::Forward) else {
         return;
     };
-    let file = imported.to_toml().expect("what is imported can be written");
+    let file = imported.to_toml().expect("imported rules can be written");
     let read = RuleFile::parse(Path::new("imported.toml"), &file);
-    let read = read.expect("what was written can be read");
+    let read = read.expect("written rules can be read");
     let rules: Vec<RuleSetting> = read.rules.into_iter().map(|rule| rule.value).collect();
     assert_eq!(rules, imported.rules, "{file}");
 });

@@ -82,12 +82,13 @@ const PIECE: usize = 8 << 10;
 
 /// Reads a text of at most `octets_max` octets: `verify` also reads files of other programs, which may have replaced them.
 fn read_up_to(path: &Path, octets_max: u64) -> io::Result<String> {
-    let mut text = String::with_capacity(PIECE);
+    let mut octets = Vec::with_capacity(PIECE);
     let file = File::open(path)?;
     file.take(octets_max.saturating_add(1))
-        .read_to_string(&mut text)?;
-    match text.len() as u64 <= octets_max {
-        true => Ok(text),
+        .read_to_end(&mut octets)?;
+    match octets.len() as u64 <= octets_max {
+        true => String::from_utf8(octets)
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error)),
         false => Err(io::Error::other(format!(
             "it is longer than {octets_max} octets"
         ))),

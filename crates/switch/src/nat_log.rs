@@ -12,10 +12,11 @@ use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::net::SocketAddr;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::Instant;
 
+use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
 use quietwire_base::unix_time;
 use quietwire_dpdk::cycles;
@@ -74,8 +75,11 @@ impl Unsent {
     }
 }
 
+/// Space of a FIFO, octets: the most that a process without privileges may set (fs.pipe-max-size), some 7,000 events.
+const PIPE_OCTETS: i32 = 1 << 20;
+
 /// Opens the file of the log for appending. Only its owner can read a new one, because it names hosts. If it is a FIFO, the switch does not
-/// wait for its reader: events that the reader leaves are lost.
+/// wait for its reader: events for which the FIFO has no space are lost.
 ///
 /// # Errors
 /// [`SwitchError::Config`] if the file cannot be opened; also for a FIFO without a reader.
@@ -83,13 +87,21 @@ pub(crate) fn open(path: &Path) -> Result<File, SwitchError> {
     let mut options = OpenOptions::new();
     options.append(true).create(true).mode(0o600);
     options.custom_flags(libc::O_NONBLOCK);
-    options.open(path).map_err(|cause| SwitchError::Config {
-        location: "nat-log".to_owned(),
-        what: format!(
-            "cannot open {}: {cause} (check that the directory exists and is writable)",
-            path.display()
-        ),
-    })
+    let file = options.open(path).map_err(|cause| {
+        let cure = match cause.raw_os_error() {
+            Some(libc::ENXIO) => "start the program that reads the FIFO first",
+            _ => "check that the directory exists and is writable",
+        };
+        SwitchError::Config {
+            location: "nat-log".to_owned(),
+            what: format!("cannot open {}: {cause} ({cure})", path.display()),
+        }
+    })?;
+    if file.metadata().is_ok_and(|data| data.file_type().is_fifo()) {
+        // A pipe has 64 KiB by default, less than the events of a turn. A smaller one works too.
+        let _ = fcntl(&file, FcntlArg::F_SETPIPE_SZ(PIPE_OCTETS));
+    }
+    Ok(file)
 }
 
 /// Prepares the transmission of events to an IPFIX collector.
@@ -502,7 +514,7 @@ mod tests {
 
     #[test]
     fn a_fifo_that_nothing_reads_blocks_neither_start_nor_log() {
-        const EVENTS: usize = 2000;
+        const EVENTS: usize = 20_000;
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("fifo");
         mkfifo(&path, Mode::S_IRUSR | Mode::S_IWUSR).unwrap();
@@ -515,6 +527,7 @@ mod tests {
         };
         let error = opened(&path).unwrap_err();
         assert!(error.contains("cannot open"), "{error}");
+        assert!(error.contains("start the program"), "{error}");
         let mut reader = File::options();
         let reader = reader.read(true).custom_flags(libc::O_NONBLOCK);
         let reader = reader.open(&path).unwrap();

@@ -104,6 +104,11 @@ impl<T: Copy> ChangeRing<T> {
         self.is_on = false;
     }
 
+    /// Returns true if at least half of the space for changes is free.
+    pub(crate) fn is_half_empty(&self) -> bool {
+        self.changes.len() <= CHANGES_MAX / 2
+    }
+
     /// Notes a change, or counts it as lost. Allocates nothing.
     #[inline]
     pub(crate) fn push(&mut self, change: T) {

@@ -362,12 +362,16 @@ impl Owners {
         }
         if !self.ipv6.is_empty() {
             let flow = ipv6_flow_of(packet)?;
-            let destination = self.inside_address(flow.destination);
-            let flow = Flow {
-                destination,
-                ..flow
-            };
-            return Some(self.ipv6.of_flow(&flow, self.count));
+            // As in the router, load balancers and NAT66 come before prefixes.
+            let owner = self.ipv6.of_endpoint(&flow, self.count);
+            return Some(owner.unwrap_or_else(|| {
+                let destination = self.inside_address(flow.destination);
+                let flow = Flow {
+                    destination,
+                    ..flow
+                };
+                self.ipv6.of_flow(&flow, self.count)
+            }));
         }
         // The packet in an error goes in the other direction.
         let inner = inner_ipv6(packet).map(|(from, to)| (to, from));
@@ -431,9 +435,15 @@ impl<A: Address> VersionOwners<A> {
 
     #[inline]
     fn of_flow(&self, flow: &Flow<A>, count: u16) -> u16 {
-        let owner = owner_of_balanced(&self.balanced, flow, count);
-        let owner = owner.or_else(|| self.of_any_external(flow, count));
+        let owner = self.of_endpoint(flow, count);
         owner.unwrap_or_else(|| self.of_addresses(flow, count))
+    }
+
+    /// Returns the owner of a packet of a load balancer, or to an external address of NAT.
+    #[inline]
+    fn of_endpoint(&self, flow: &Flow<A>, count: u16) -> Option<u16> {
+        let owner = owner_of_balanced(&self.balanced, flow, count);
+        owner.or_else(|| self.of_any_external(flow, count))
     }
 
     /// Returns the owner of a packet to an external address of any instance of NAT.

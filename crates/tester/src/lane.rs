@@ -48,7 +48,7 @@ pub(crate) struct Role {
 pub(crate) struct Rings {
     /// The receive ring.
     pub(crate) receive: Ring,
-    /// True if a frame is lost when the peer's queue is full (shared memory); false if the tester waits (a device).
+    /// True if a frame is lost when the peer's queue is full (shared memory, veth pairs); false if the tester waits.
     pub(crate) drops_when_full: bool,
     /// True if frames may be written and read where they lie in the rings.
     pub(crate) may_be_in_place: bool,
@@ -62,7 +62,7 @@ pub(crate) struct Lane<'port> {
     pool: &'port Mempool,
     link: Link<'port>,
     scale: Scale,
-    /// True if a frame is lost when the peer's queue is full (shared memory); false if the tester waits (a device).
+    /// True if a frame is lost when the peer's queue is full (shared memory, veth pairs); false if the tester waits.
     drops_when_full: bool,
     pub(crate) role: Role,
     pub(crate) writer: Writer,

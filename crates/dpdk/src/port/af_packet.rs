@@ -14,6 +14,7 @@
 //! The rings have fixed slots (version 2), not blocks (version 3). A received frame is visible at once, and each side only
 //! tracks an index.
 
+mod counters;
 mod geometry;
 mod messages;
 mod ring;
@@ -35,8 +36,9 @@ use nix::libc;
 use nix::net::if_::if_nametoindex;
 use nix::unistd::{SysconfVar, sysconf};
 
+use self::counters::{RxCounters, TxCounters, add};
 use self::geometry::Geometry;
-use self::messages::{Added, Messages};
+use self::messages::{Added, Messages, free};
 use self::ring::Ring;
 use self::slot::Content;
 use self::socket::{Failure, PacketSocket};
@@ -58,36 +60,6 @@ type Mbufs = [*mut sys::rte_mbuf; BURST_MAX];
 
 /// Kernel memory of a frame in transmission in addition to its data, octets.
 const SEND_OVERHEAD: usize = 1024;
-
-/// Counters of one receive queue, written by its thread only.
-#[derive(Debug, Default)]
-#[repr(align(64))]
-struct RxCounters {
-    frames: AtomicU64,
-    octets: AtomicU64,
-    errors: AtomicU64,
-    no_buffers: AtomicU64,
-    /// Long frames for which the socket's queue had no space.
-    lost: AtomicU64,
-}
-
-/// Counters of one transmit queue, written by its thread only.
-#[derive(Debug, Default)]
-#[repr(align(64))]
-struct TxCounters {
-    frames: AtomicU64,
-    octets: AtomicU64,
-    errors: AtomicU64,
-}
-
-/// Adds to a counter that only this thread writes.
-#[inline(always)]
-fn add(counter: &AtomicU64, count: u64) {
-    counter.store(
-        counter.load(Ordering::Relaxed).wrapping_add(count),
-        Ordering::Relaxed,
-    );
-}
 
 /// Data that a queue and the port's handle share.
 #[derive(Debug)]
@@ -192,8 +164,7 @@ impl Interface {
         hardware.unwrap_or_default().1
     }
 
-    /// Returns true if the interface is an end of a pair of the kernel (veth(4)). A frame that it accepts no longer found the queue of the
-    /// other end full.
+    /// Returns true if the interface is an end of a pair of the kernel (veth(4)). If it refuses a frame, the queue of the other end is full.
     pub(crate) const fn is_pair(&self) -> bool {
         self.is_pair
     }
@@ -338,15 +309,6 @@ fn allocate(pool: &Mempool, mbufs: &mut Mbufs, wanted: usize) -> usize {
     count
 }
 
-/// Returns buffers to their pools.
-#[expect(clippy::cast_possible_truncation, reason = "at most BURST_MAX buffers")]
-fn free(mbufs: &mut [*mut sys::rte_mbuf]) {
-    if !mbufs.is_empty() {
-        // SAFETY: the caller owns the buffers, and forgets them.
-        unsafe { sys::rte_pktmbuf_free_bulk(mbufs.as_mut_ptr(), mbufs.len() as u32) };
-    }
-}
-
 /// Sends frames.
 #[derive(Debug)]
 pub(crate) struct AfPacketTx {
@@ -362,8 +324,8 @@ impl AfPacketTx {
 
     /// Sends the frames of a burst. Returns the number of frames that the interface accepted.
     ///
-    /// Frames stay in the burst, in order, if the kernel or the device has no space for them. Frames that cannot be sent (the interface is down or
-    /// gone, or the frame is longer than its MTU allows) are dropped and counted as `tx_errors`.
+    /// Frames stay in the burst, in order, if the kernel or the device has no space for them. Frames that cannot be sent (the interface is
+    /// down or gone, or the frame is longer than its MTU allows) are dropped and counted as `tx_errors`.
     #[expect(
         clippy::arithmetic_side_effects,
         reason = "at most BURST_MAX frames, and only this thread counts those that are sent"
@@ -396,7 +358,7 @@ impl AfPacketTx {
             };
             if added == Added::Full {
                 // Frames keep their order.
-                let (earlier, dropped) = messages.send(queue, burst);
+                let (earlier, dropped) = messages.send((&queue.sender, &queue.tx), burst);
                 sent += earlier;
                 refused += dropped;
                 if !burst.is_empty() {
@@ -423,7 +385,7 @@ impl AfPacketTx {
             }
             taken += 1;
         }
-        let (later, dropped) = messages.send(queue, burst);
+        let (later, dropped) = messages.send((&queue.sender, &queue.tx), burst);
         sent += later;
         refused += dropped;
         burst.append_raw(mbufs.iter().copied().take(count).skip(taken));

@@ -23,16 +23,16 @@ macro_rules! calls {
 /// Calls of every thread.
 ///
 /// - `read`, `write`: eventfds (wake-up of peers and threads), kernel interfaces, the log, pcap files; `readv`, `writev`: frames of taps,
-///   long frames of `af-packet`;
-///   `sendto`, `recvfrom`, `poll`, `ppoll`: wake-up of the kernel for `af-packet` and `af-xdp`; `pread64`, `pwrite64`: registers of old
-///   virtio cards over VFIO
+///   long frames of `af-packet`; `sendmmsg`: other frames of `af-packet`;
+///   `sendto`, `recvfrom`, `poll`, `ppoll`: wake-up of the kernel for `af-xdp`; `pread64`, `pwrite64`: registers of old virtio cards over
+///   VFIO
 /// - `epoll_*`: sleep until a receive interrupt; `io_*`: wake-up of peers by asynchronous requests
 /// - `sched_yield`, `nanosleep`, `clock_nanosleep`, `futex`: idle threads, locks
 /// - `clone`, `clone3`: see [`failing`]
 /// - `munmap`, `close`, `membarrier` and others of memory: release of rings and memory of a peer, the allocator, the end of a thread
 const EVERY_THREAD: &[i64] = calls! {
     SYS_read SYS_write SYS_readv SYS_writev SYS_pread64 SYS_pwrite64 SYS_lseek SYS_close
-    SYS_sendto SYS_recvfrom SYS_ppoll SYS_epoll_pwait SYS_epoll_ctl SYS_io_submit SYS_io_getevents SYS_io_destroy
+    SYS_sendto SYS_sendmmsg SYS_recvfrom SYS_ppoll SYS_epoll_pwait SYS_epoll_ctl SYS_io_submit SYS_io_getevents SYS_io_destroy
     SYS_futex SYS_sched_yield SYS_nanosleep SYS_clock_nanosleep SYS_restart_syscall
     SYS_clock_gettime SYS_clock_getres SYS_gettimeofday SYS_getpid SYS_gettid SYS_getcpu SYS_sched_getaffinity SYS_getrandom
     SYS_munmap SYS_mremap SYS_madvise SYS_brk SYS_membarrier
@@ -51,7 +51,7 @@ const CONTROL: &[i64] = calls! {
     SYS_pselect6 SYS_epoll_create1 SYS_eventfd2 SYS_timerfd_create SYS_timerfd_settime SYS_timerfd_gettime
     SYS_inotify_init1 SYS_inotify_add_watch SYS_inotify_rm_watch
     SYS_bind SYS_listen SYS_accept SYS_accept4 SYS_connect SYS_shutdown SYS_getsockname SYS_getpeername SYS_setsockopt SYS_getsockopt
-    SYS_sendmsg SYS_recvmsg SYS_sendmmsg SYS_recvmmsg SYS_bpf SYS_ioctl SYS_io_setup SYS_io_cancel
+    SYS_sendmsg SYS_recvmsg SYS_recvmmsg SYS_bpf SYS_ioctl SYS_io_setup SYS_io_cancel
     SYS_msync SYS_mincore SYS_mlock SYS_mlock2 SYS_munlock SYS_mlockall SYS_munlockall
     SYS_mbind SYS_get_mempolicy SYS_set_mempolicy SYS_move_pages
     SYS_set_robust_list SYS_get_robust_list SYS_set_tid_address SYS_rseq SYS_exit_group SYS_prctl SYS_seccomp

@@ -77,6 +77,14 @@ fn a_thread_for_packets_opens_and_starts_nothing_and_continues() {
 }
 
 #[test]
+fn a_thread_for_packets_sends_messages() {
+    let is_refused = within(Task::Packets, Seccomp::Enforce, || {
+        is_denied(libc::SYS_sendmmsg, [0; 4])
+    });
+    assert!(!is_refused);
+}
+
+#[test]
 fn a_thread_for_packets_cannot_install_a_wider_filter() {
     let wider = Filter::new(Task::Control, Seccomp::Enforce).unwrap();
     let (is_refused, is_still_denied) = within(Task::Packets, Seccomp::Enforce, move || {

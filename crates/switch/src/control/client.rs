@@ -25,7 +25,7 @@ struct Limits {
 
 /// Maximum length of most replies, octets. A page of the connections has at most 16,384 of them, and less than 16 MiB.
 const REPLY_MAX: u64 = 64 << 20;
-/// Maximum length of a configuration and of tables without pages, octets: an address in a filtering database has about 110.
+/// Maximum length of a configuration, of rules and of tables without pages, octets: an address in a filtering database has about 110.
 const TABLE_REPLY_MAX: u64 = 256 << 20;
 
 /// Limits of [`ask`]. The switch gives a client 60 s for reading a reply.
@@ -38,7 +38,10 @@ const LIMITS: Limits = Limits {
 /// Returns the maximum length of a reply, octets.
 fn reply_max(request: &Request) -> u64 {
     match request {
-        Request::Show(Subject::Config | Subject::Fdb | Subject::Neighbours) => TABLE_REPLY_MAX,
+        Request::Show(
+            Subject::Config | Subject::Fdb | Subject::Neighbours | Subject::Vlans | Subject::Rules,
+        )
+        | Request::ShowRules { .. } => TABLE_REPLY_MAX,
         _ => REPLY_MAX,
     }
 }
@@ -48,7 +51,7 @@ fn reply_max(request: &Request) -> u64 {
 ///
 /// # Errors
 /// [`SwitchError::ControlSocket`] if no switch listens on the socket, the switch does not reply completely within 90 s, or the reply is longer
-/// than 64 MiB (a configuration, a filtering database or a table of neighbours: 256 MiB) or of another type; [`SwitchError::Answer`].
+/// than 64 MiB (a configuration, rules, VLANs, a filtering database or a table of neighbours: 256 MiB) or of another type; [`SwitchError::Answer`].
 pub fn ask<T: DeserializeOwned>(path: &Path, request: &Request) -> Result<T, SwitchError> {
     ask_up_to(path, request, reply_max(request))
 }
@@ -186,8 +189,8 @@ mod tests {
         };
         let error = error_of(&short, &[b'x'; 4096], Duration::ZERO);
         assert!(error.contains("longer than 1048576 octets"), "{error}");
-        // Only tables without pages are long.
-        for (subject, mib) in [(Subject::Fdb, 256), (Subject::Rules, 64)] {
+        // Other replies are short.
+        for (subject, mib) in [(Subject::Fdb, 256), (Subject::Stats, 64)] {
             assert_eq!(reply_max(&Request::Show(subject)), mib << 20);
         }
     }

@@ -34,13 +34,18 @@ impl TranslatorsView<'_> {
         {
             return copy.get(frame);
         }
+        if let Some(nat) = self.nat
+            && nat.inside_copy(frame, length, copy).is_some()
+        {
+            return copy.get(frame);
+        }
         if let Some(prefixes) = self.prefixes
             && !prefixes.is_empty()
             && prefix_copy::copy_inside(prefixes, frame, length, copy)
         {
             return copy.get(frame);
         }
-        self.nat?.inside_copy(frame, length, copy)
+        None
     }
 
     /// Translates the packet in an ICMP error of the router itself that leaves by an interface.

@@ -558,16 +558,23 @@ impl Pool {
             true => self.host_hash(address) as usize % count.max(1),
             false => mix(self.spread.unwrap_or(u64::from(address))) as usize % count.max(1),
         };
-        let external = (0..count)
-            .map(|step| (start + step) % count)
-            .find(|external| {
-                let is_first = *external == start;
-                let external = self.externals.get(*external);
-                external.is_some_and(|one| {
-                    one.has_free(now) || (is_first && one.own_held(address, None).is_some())
-                })
+        let order = || (0..count).map(|step| (start + step) % count);
+        let has_block = |external: &usize| {
+            let is_first = *external == start;
+            let external = self.externals.get(*external);
+            external.is_some_and(|one| {
+                one.has_free(now) || (is_first && one.own_held(address, None).is_some())
             })
-            .ok_or(NatDrop::NoPorts)?;
+        };
+        // All mappings of a host have one external address (REQ-2), so it should have a block of the range.
+        let is_free_choice = self.hold_down_s == 0 && self.share.is_whole();
+        let has_range = |external: &usize| {
+            let external = self.externals.get(*external);
+            external.is_some_and(|one| wanted.is_some() && one.free.count(wanted) > 0)
+        };
+        let preferred = order().find(has_range).filter(|_| is_free_choice);
+        let external = preferred.or_else(|| order().find(has_block));
+        let external = external.ok_or(NatDrop::NoPorts)?;
         let number = self.begin_host(address, u16::try_from(external).unwrap_or(0))?;
         // Its address has a block for it, perhaps of the other range.
         if wanted.is_none() || self.add_block(number, wanted, now, note).is_err() {

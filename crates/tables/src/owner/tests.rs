@@ -23,6 +23,9 @@ fn host_v4(number: u8) -> IpAddr {
     IpAddr::V4(Ipv4Addr::new(10, 0, 0, number))
 }
 
+/// Address of a load balancer in the external prefix of the tests.
+const BALANCED: &str = "[2001:db8:1::80]:80";
+
 fn host_v6(number: u8) -> IpAddr {
     IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, number.into()))
 }
@@ -191,7 +194,8 @@ fn packets_to_an_external_prefix_have_the_owner_of_the_inside_address() {
         let mut owners = Owners::new(3);
         owners.add_prefix_pair(pair);
         if has_balancer {
-            let endpoint: SocketAddr = "[2001:db8:2::80]:80".parse().unwrap();
+            // Within the external prefix.
+            let endpoint: SocketAddr = BALANCED.parse().unwrap();
             owners.add_balancer(NatProtocol::Tcp, [endpoint]);
         }
         let owner = |sent: &Sent| owners.of_frame(&frame(sent, None)).unwrap();
@@ -208,6 +212,24 @@ fn packets_to_an_external_prefix_have_the_owner_of_the_inside_address() {
             }
         }
         assert_eq!(all.len(), 3);
+        if has_balancer {
+            let balanced: SocketAddr = BALANCED.parse().unwrap();
+            let balanced = end(balanced.ip(), balanced.port());
+            let tcp = |source, destination| Sent {
+                zone: 0,
+                source,
+                destination,
+                content: segment(0x10),
+            };
+            let mut all = BTreeSet::new();
+            for host in 1..32 {
+                let client = end(host_v6(host), 4000);
+                let there = owner(&tcp(client, balanced));
+                assert_eq!(owner(&tcp(balanced, client)), there);
+                all.insert(there);
+            }
+            assert!(all.len() > 1);
+        }
         // Between inside hosts.
         let (one, other) = (IpAddr::V6(inside(1)), IpAddr::V6(inside(2)));
         let there = owner(&sent(one, IpAddr::V6(outside(2))));

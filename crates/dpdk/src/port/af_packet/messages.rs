@@ -11,8 +11,9 @@ use std::{array, ptr};
 use nix::errno::Errno;
 use nix::libc;
 
+use super::counters::{TxCounters, add};
+use super::slot;
 use super::socket::PacketSocket;
-use super::{Queue, add, free, slot};
 use crate::BURST_MAX;
 use crate::burst::{Burst, first_segment};
 use crate::sys::{self, field};
@@ -42,7 +43,7 @@ pub(super) struct Messages {
     pieces_used: usize,
 }
 
-/// What a refused frame means for the frames of a call.
+/// Effect of an error on the frames of a call.
 enum Refusal {
     /// The kernel accepts none for now.
     Busy,
@@ -136,7 +137,11 @@ impl Messages {
     /// Sends the frames. Those for which the kernel has no space return to the burst. Returns the numbers of sent and of dropped frames. No
     /// frame is left afterwards.
     #[inline(always)]
-    pub(super) fn send(&mut self, queue: &Queue, burst: &mut Burst) -> (usize, usize) {
+    pub(super) fn send(
+        &mut self,
+        (sender, counters): (&PacketSocket, &TxCounters),
+        burst: &mut Burst,
+    ) -> (usize, usize) {
         if self.count == 0 {
             return (0, 0);
         }
@@ -147,14 +152,14 @@ impl Messages {
             && !headers.is_empty()
         {
             // SAFETY: the first `count` headers are initialized; their pieces are memory of owned buffers, which is only read.
-            match unsafe { queue.sender.send_messages(headers) } {
+            match unsafe { sender.send_messages(headers) } {
                 Ok(0) => break,
                 Ok(sent) => {
                     let lengths = self.lengths.iter().skip(done).take(sent);
                     octets = octets.saturating_add(lengths.map(|length| u64::from(*length)).sum());
                     done = done.saturating_add(sent);
                 }
-                Err(error) => match Refusal::of(error, &queue.sender) {
+                Err(error) => match Refusal::of(error, sender) {
                     Refusal::Busy => break,
                     Refusal::Frame => {
                         done = done.saturating_add(1);
@@ -171,22 +176,30 @@ impl Messages {
         burst.append_raw(self.mbufs.iter().copied().take(self.count).skip(done));
         (self.count, self.pieces_used) = (0, 0);
         let sent = done.saturating_sub(dropped);
-        add(&queue.tx.frames, sent as u64);
-        add(&queue.tx.octets, octets);
+        add(&counters.frames, sent as u64);
+        add(&counters.octets, octets);
         (sent, dropped)
     }
 
     /// Makes each header point to its pieces.
     #[inline(always)]
     fn point_to_pieces(&mut self) {
+        let pieces: *mut libc::iovec = self.pieces.as_mut_ptr().cast();
         let mut first = 0_usize;
         for header in self.headers.iter_mut().take(self.count) {
             // SAFETY: initialized, as one of the first `count`.
             let header = unsafe { header.assume_init_mut() };
-            let count = header.msg_hdr.msg_iovlen;
-            let pieces = self.pieces.get_mut(first..).unwrap_or_default();
-            header.msg_hdr.msg_iov = pieces.as_mut_ptr().cast();
-            first = first.saturating_add(count);
+            header.msg_hdr.msg_iov = pieces.wrapping_add(first);
+            first = first.saturating_add(header.msg_hdr.msg_iovlen);
         }
+    }
+}
+
+/// Returns buffers to their pools.
+#[expect(clippy::cast_possible_truncation, reason = "at most BURST_MAX buffers")]
+pub(super) fn free(mbufs: &mut [*mut sys::rte_mbuf]) {
+    if !mbufs.is_empty() {
+        // SAFETY: the caller owns the buffers, and forgets them.
+        unsafe { sys::rte_pktmbuf_free_bulk(mbufs.as_mut_ptr(), mbufs.len() as u32) };
     }
 }

@@ -195,7 +195,7 @@ mod tests {
         assert!(ring.next_received().is_none());
         for round in 0u8..5 {
             for number in 0u8..20 {
-                // SAFETY: the slot is within the mapping, and nobody else has the ring.
+                // SAFETY: the slot is within the mapping, and the ring has no kernel side.
                 unsafe { *ring.slot(u32::from(number)).as_ptr().add(60) = number + round };
                 let status = ring.status(u32::from(number));
                 status.store(libc::TP_STATUS_USER, Ordering::Release);

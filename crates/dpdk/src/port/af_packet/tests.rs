@@ -820,7 +820,7 @@ fn frames_of_several_segments_go_out_whole_and_unfit_ones_are_dropped() {
 fn only_pairs_lose_frames_at_their_other_end() {
     in_a_network(|| {
         assert!(Rig::new("pair", 1, 1518).interface.is_pair());
-        run("ip link add d0 type dummy");
+        run("ip tuntap add mode tap name d0");
         run("ip link set d0 up");
         let eal = testing::eal();
         let pool = Mempool::new(&eal, "no-pair", 511, 2048).unwrap();

@@ -54,7 +54,10 @@ impl Nat {
 
     /// Notes the permission of a remote address to send packets to a mapping.
     pub(super) fn note_permission(&mut self, mapping: &Mapping, remote: u32) {
-        if let Some(changes) = &mut self.changes {
+        // An inside host can send to any number of addresses. Changes of mappings matter more.
+        if let Some(changes) = &mut self.changes
+            && changes.is_half_empty()
+        {
             let permission = permission_of(saved_of(mapping), remote);
             changes.push(MappingChange::Present(permission));
         }
