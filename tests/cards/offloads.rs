@@ -21,8 +21,8 @@ const ROUTED: &str = "--cross-connect near,a";
 /// The port `guest` is a `vhost` port, and the far kernel is behind its driver's side.
 const VHOST_USER: &str = "--cross-connect near,a --cross-connect b,guest";
 
-/// Starts the switch with these options of its cards, and the driver's side of its `vhost` port, if it has one. That is another process, as
-/// the guest of a guest would boot for minutes.
+/// Starts the switch with these options of its cards, and the driver's side of its `vhost` port, if it has one. That side is another
+/// process, because a nested guest would take minutes to boot.
 fn start(guest: &mut CardGuest, options: &str, connected: &str) {
     let [near, far] = [0, 1].map(|card| format!("pci:{}?{options}", guest.addresses[card]));
     let has_guest = connected == VHOST_USER;

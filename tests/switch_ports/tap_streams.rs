@@ -50,8 +50,8 @@ impl Hosts {
         }
     }
 
-    /// Starts a switch between the left namespace and its port `v`, a `vhost` port with segmentation, and another switch, which it returns
-    /// too, between the driver's side of this port, `u` with these options, and the right namespace.
+    /// Starts two switches that are connected by vhost-user: one between the left namespace and its `vhost` port `v` with segmentation, and
+    /// one between its `virtio-user` port `u` with these options and the right namespace. Also returns the second one.
     fn start_across_vhost_user(kind: &str, options: &str) -> (Self, Switch) {
         let ends = ["l", "r"].map(|end| Namespace::new(&format!("{kind}-{end}")));
         let place = Namespace::new(kind);

@@ -5,18 +5,18 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
 
-/// Longest text that is read, octets: more than the largest configuration has.
+/// Maximum length of a text, octets. The largest configuration is shorter.
 const TEXT_MAX: u64 = 256 << 20;
 
 /// Reads a text file of at most 256 MiB, or a pipe.
 ///
 /// # Errors
-/// Those of opening and reading the file, with the words of [`text_error`]; [`io::ErrorKind::Other`] for a longer text.
+/// Errors of opening and reading the file, as [`text_error`] describes them. [`io::ErrorKind::Other`] if the text is longer.
 pub fn read_text(path: &Path) -> io::Result<String> {
     read_text_up_to(path, TEXT_MAX)
 }
 
-/// Reads a text like [`read_text`], of at most `octets_max` octets.
+/// Reads a text of at most `octets_max` octets, like [`read_text`].
 fn read_text_up_to(path: &Path, octets_max: u64) -> io::Result<String> {
     let mut octets = Vec::new();
     let file = File::open(path)?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Connections to Unix sockets within a time, and exchanges on stream sockets: connect(2) waits without end for a process that hangs and has
-//! a full backlog, and timeouts of a socket begin again with each octet.
+//! Connections to Unix sockets and exchanges on stream sockets, with deadlines. Without a deadline, connect(2) waits without end for a
+//! process that hangs with a full backlog, and the timeouts of a socket start again with each octet.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -42,7 +42,7 @@ pub fn connect_within(path: &Path, timeout: Duration) -> io::Result<UnixStream> 
     Ok(stream)
 }
 
-/// Shortest timeout of an operation: zero would be none.
+/// Minimum timeout of an operation: zero would be no limit.
 const WAIT_MIN: Duration = Duration::from_millis(1);
 
 /// A stream socket with timeouts of reads and writes (`SO_RCVTIMEO`, `SO_SNDTIMEO`).

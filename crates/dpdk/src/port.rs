@@ -406,9 +406,8 @@ impl PortHandle {
         }
     }
 
-    /// Returns true if a frame that the port does not accept was offered to the peer and lost by it: the peer's receive queue is shared
-    /// memory, or that of the other end of a pair of the kernel (veth(4)). Returns false if a device, or another interface of this host's
-    /// kernel, was busy.
+    /// Returns true if the peer lost a frame that the port did not accept: the peer's receive queue, in shared memory or at the other end
+    /// of a `veth` pair (veth(4)), was full. Returns false if a device, or another interface of this host's kernel, was busy.
     #[must_use]
     pub fn drops_when_full(&self) -> bool {
         match &self.inner.backend {

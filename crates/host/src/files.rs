@@ -75,9 +75,9 @@ pub trait Files: Debug {
     fn is_directory(&self, path: &Path) -> io::Result<bool>;
 }
 
-/// Longest text that is read, octets: more than a file of the kernel or the database of Open vSwitch has.
+/// Maximum length of a text, octets. Files of the kernel and the database of Open vSwitch are shorter.
 const TEXT_MAX: u64 = 64 << 20;
-/// Octets that are read at once at first: most files of the kernel are shorter.
+/// Size of the first read, octets. Most files of the kernel are shorter.
 const PIECE: usize = 8 << 10;
 
 /// Reads a text of at most `octets_max` octets: `verify` also reads files of other programs, which may have replaced them.

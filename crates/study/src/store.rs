@@ -219,8 +219,8 @@ impl Store {
         Ok(store)
     }
 
-    /// Opens a store for reading its content once: what is read until it is closed has a limit, which depends on the size of the file, and
-    /// so has the time.
+    /// Opens a store to read its content once. Until it is closed, the amount of data that is read has a limit, which depends on the size
+    /// of the file. The time has a limit, too.
     ///
     /// # Errors
     /// [`StoreError`]: it does not exist, is not a store, or is not readable.

@@ -35,8 +35,8 @@ pub fn zeroed<T: Default>(count: usize) -> Result<Box<[T]>, NoMemory> {
 /// Size of a huge page, octets. Shorter lists stay in ordinary pages.
 const HUGE_PAGE: usize = 2 << 20;
 
-/// Moves a complete list to memory of its length, in transparent huge pages if it has at least one: the kernel provides each page when it is
-/// first written, so that it must have the advice before.
+/// Moves a complete list to memory of its length. A list of at least one huge page gets transparent huge pages: the kernel must have this
+/// advice before a page is first written.
 pub fn compacted<T>(mut list: Vec<T>) -> Vec<T> {
     if size_of_val(&list[..]) < HUGE_PAGE {
         list.shrink_to_fit();

@@ -380,7 +380,7 @@ impl Owners {
         Some(owner_of_pair(source, destination, self.count))
     }
 
-    /// Returns the inside address of an external one of prefix translation. Other addresses stay, and those without translation.
+    /// Returns the inside address of an external address of prefix translation. Other addresses, and those without translation, stay.
     #[inline]
     fn inside_address(&self, address: u128) -> u128 {
         let mut pairs = self.prefix_pairs.iter();

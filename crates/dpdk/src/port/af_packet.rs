@@ -164,12 +164,12 @@ impl Interface {
         hardware.unwrap_or_default().1
     }
 
-    /// Returns true if the interface is an end of a pair of the kernel (veth(4)). If it refuses a frame, the queue of the other end is full.
+    /// Returns true if the interface is one end of a `veth` pair (veth(4)). If it refuses a frame, the queue of the other end is full.
     pub(crate) const fn is_pair(&self) -> bool {
         self.is_pair
     }
 
-    /// Returns the slots of each receive ring, and how many of the longest frames each queue has in transmission.
+    /// Returns the number of slots of each receive ring, and the maximum number of longest frames that each queue has in transmission.
     pub(crate) fn ring_sizes(&self) -> (Option<u16>, Option<u16>) {
         (u16::try_from(self.rx_slots).ok(), Some(self.tx_ring_size))
     }

@@ -35,7 +35,7 @@ use crate::uri::{PortUri, Role};
 
 /// Most memory that a peer may share, octets.
 const MEMORY_MAX: u64 = 256 << 20;
-/// Longest file with a secret that is read, octets: more than the longest secret and a line feed.
+/// Maximum length of a file with a secret, octets: more than the longest secret and a line feed.
 const SECRET_FILE_MAX: u64 = 4096;
 /// Most regions that a peer may share.
 const REGIONS_MAX: u16 = 8;

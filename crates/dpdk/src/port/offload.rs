@@ -72,8 +72,7 @@ const CHECKSUM: u16 = 8;
 pub(super) struct DeviceOffloads(u16);
 
 impl DeviceOffloads {
-    /// Returns those of negotiated features (virtio 1.2, section 5.1.3). A device may not request segmentation of TCP with bits of explicit
-    /// congestion notification.
+    /// Returns the offloads of negotiated features (virtio 1.2, section 5.1.3). A device may not request TCP segmentation with ECN.
     pub(super) const fn of(features: u64) -> Self {
         let mut kinds = 0;
         if features & NET_F_GUEST_CSUM != 0 {
@@ -113,7 +112,7 @@ impl Offload {
         Self { header }
     }
 
-    /// Returns the offload of a frame from a device, which may request these.
+    /// Returns the offload of a frame from a device, which may request `offloads`.
     #[inline(always)]
     pub(super) fn of_device(header: RawHeader, offloads: DeviceOffloads) -> Self {
         let header = header.with_num_buffers(offloads.0);

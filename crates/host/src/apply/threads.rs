@@ -108,13 +108,13 @@ impl ThreadStep {
     }
 }
 
-/// Most passes over the threads of the machine.
+/// Maximum number of passes over the threads of the machine.
 const PASSES_MAX: u32 = 4;
 /// Time between two passes.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Makes the listed changes, then those of threads that have started since, until there are none: a kernel thread such as `psimon`, which
-/// the kernel starts for a new control group, has all CPUs at first.
+/// Makes the listed changes, then those of threads that have started since, until there are none, in at most [`PASSES_MAX`] passes. A
+/// kernel thread that the kernel starts for a new control group, such as `psimon`, may run on all CPUs at first.
 fn in_passes(
     mut list: impl FnMut() -> Vec<TaskChange>,
     mut make: impl FnMut(Vec<TaskChange>) -> io::Result<()>,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Limits of reading a store. Another program may have made the file: a table whose pages refer to each other has rows without end.
+//! Limits of reading a store. Another program may have written the file, and a table whose pages refer to each other has rows without end.
 
 use std::cell::Cell;
 use std::path::PathBuf;
@@ -13,13 +13,13 @@ use rusqlite::{Connection, Row, Statement};
 const TIME: Duration = Duration::from_secs(600);
 /// Steps of SQLite's virtual machine between two checks of the limits.
 const STEPS_A_CHECK: u16 = 1000;
-/// Octets of the files for which there is one check: a row has at least ten octets, and takes less than a hundred steps in a report.
+/// Octets of the files for each check: a row has at least ten octets, and a report takes fewer than a hundred steps for it.
 const OCTETS_A_CHECK: u64 = 10;
-/// Further checks, for small stores.
+/// Checks in addition, for small stores.
 const CHECKS_MIN: u64 = 10_000;
 /// Octets of rows for each octet of the files: a report reads each row once.
 const OCTETS_PER_OCTET: u64 = 8;
-/// Further octets of rows, for small stores.
+/// Octets of rows in addition, for small stores.
 const OCTETS_MIN: u64 = 1 << 20;
 /// Octets of a row in addition to its texts and blobs.
 const ROW_OCTETS: u64 = 8;

@@ -23,7 +23,7 @@ struct Limits {
     reply_octets: u64,
 }
 
-/// Maximum length of most replies, octets. A page of the connections has at most 16,384 of them, and less than 16 MiB.
+/// Maximum length of most replies, octets. A page of connections has at most 16,384 entries, and less than 16 MiB.
 const REPLY_MAX: u64 = 64 << 20;
 /// Maximum length of a configuration, of rules and of tables without pages, octets: an address in a filtering database has about 110.
 const TABLE_REPLY_MAX: u64 = 256 << 20;

@@ -125,7 +125,7 @@ fn set_values(
 
 /// Returns the limit of a thread that is not saturated, for a share in percent. `None` without one.
 fn limit_of(percent: Option<u32>) -> Option<NewShare> {
-    // Without the counters of cycles, there is no time.
+    // Without a cycle counter, no time is measured.
     let percent = percent.filter(|_| !cfg!(feature = "without-cycles"));
     percent.map(|percent| NewShare::new(percent, cycles::hz()))
 }

@@ -59,7 +59,7 @@ mod tests {
         packet(REMOTE, to, ICMPV6, &message)
     }
 
-    /// Returns the copy of a packet, behind so many tags.
+    /// Returns the copy of a packet behind `tags` tags.
     fn copied(packet: &[u8], tags: usize) -> Option<Vec<u8>> {
         let inside = "fd01:203:405::/48".parse().unwrap();
         let pair = PrefixPair::new(inside, "2001:db8:1::/48".parse().unwrap()).unwrap();

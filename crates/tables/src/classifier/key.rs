@@ -138,9 +138,9 @@ impl Key {
     /// A key without fields.
     pub const EMPTY: Self = Self { words: [0; WORDS] };
 
-    /// Makes this key that of an untagged IPv4 packet with these addresses, protocol, and source and destination port (the upper and the
-    /// lower 16 bits). Ingress port and group are those of another key. It is the key that the setters make, in fewer steps. It is written in
-    /// place: to copy a key whose words were just written one by one waits for these writes.
+    /// Sets this key to that of an untagged IPv4 packet with these addresses, protocol, and source and destination port (the upper and the
+    /// lower 16 bits). Ingress port and group are those of another key. The result is that of the setters, in fewer steps. The key is
+    /// written in place: a copy of a key whose words were just written one by one would wait for these writes.
     #[allow(clippy::indexing_slicing, reason = "fields are in words of a key")]
     #[inline(always)]
     pub const fn set_to_ipv4(

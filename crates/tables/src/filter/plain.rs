@@ -16,8 +16,8 @@ const IPV4_WITHOUT_OPTIONS: u32 = (IPV4 as u32) << 8 | 0x45;
 const FRAGMENT: u16 = 0x3fff;
 
 /// Writes the key of a frame, with ingress port and group of another key. `frame` is its first buffer, and `length` the length of all
-/// buffers, octets. Returns false for less frequent and malformed frames, and if the transport header is not in the first buffer: then the
-/// key does not change.
+/// buffers, octets. Returns false for less frequent and malformed frames, and if the transport header is not in the first buffer. The key
+/// then does not change.
 #[inline(always)]
 pub(super) fn read_plain_key(frame: &[u8], length: usize, ingress: &Key, key: &mut Key) -> bool {
     let Some(octets) = frame.first_chunk::<READ>() else {

@@ -841,7 +841,7 @@ fn state_of(tracked: &[Tracked], number: usize) -> CtState {
     tracked.map_or(CtState::Untracked, |one| one.state)
 }
 
-/// Actions and counters of this many rules, up to 48 octets each, stay in the first-level cache of a CPU beside a burst.
+/// Number of rules whose actions and counters, up to 48 octets each, stay in a CPU's first-level cache together with a burst.
 const PREFETCH_MIN: usize = 256;
 /// No group has this number.
 const NO_GROUP: u16 = u16::MAX;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Counters of rules: the frames of a burst are added to each once.
+//! Counters of rules. The frames of a burst are added to the counter of a rule at once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,7 @@ pub(super) type CountedAction = (Action, Arc<AtomicU64>);
 
 /// Frames of a burst by rule. Rules that decide on many frames of a burst are counted with one atomic operation.
 pub(super) struct Tally {
-    /// Rule and number of frames, by the last digits of the number of the rule.
+    /// Rules with their numbers of frames, at the number of the rule modulo [`BURST_MAX`].
     counts: [(u32, u32); BURST_MAX],
 }
 

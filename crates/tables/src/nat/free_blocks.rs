@@ -51,7 +51,7 @@ pub(super) struct FreeBlocks {
 }
 
 impl FreeBlocks {
-    /// Creates the lists of these blocks of a pool. They have space for these, and never get others.
+    /// Creates the lists from blocks of a pool. They have space for these blocks, and get no others.
     pub(super) fn new(pool: &PortPool, blocks: impl Iterator<Item = u16>) -> Self {
         let well_known = WELL_KNOWN_END.saturating_sub(pool.first_port);
         let others_from = well_known.div_ceil(pool.block_size.max(1));

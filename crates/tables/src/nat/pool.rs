@@ -136,8 +136,8 @@ impl External {
         self.free.count(None) > 0 || self.held.front().is_some_and(|one| one.until <= now)
     }
 
-    /// Returns the position of a held block, of a range if one is wanted, that a host has returned itself. A number may stand for another
-    /// host than before.
+    /// Returns the position of a held block, of a range if one is wanted, that a host has returned itself. Returns `None` for the number of
+    /// a client, which may have belonged to another client before.
     fn own_held(&self, host: u32, wanted: Option<PortRange>) -> Option<usize> {
         if is_client_number(host) {
             return None;
@@ -219,7 +219,7 @@ pub(super) struct Pool {
     first_port: u16,
     block_size: u16,
     blocks: usize,
-    /// Blocks have well-known ports and others.
+    /// True if the blocks have well-known ports and others.
     has_both_ranges: bool,
     blocks_per_host: usize,
     /// Blocks that are computed from the addresses of hosts.

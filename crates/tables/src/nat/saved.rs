@@ -47,8 +47,8 @@ pub struct SavedMapping {
     pub internal: SocketAddrV4,
     /// External endpoint.
     pub external: SocketAddrV4,
-    /// Remote endpoint that the mapping depends on. Address and port are 0 if it does not depend on them. With address-dependent filtering, an
-    /// address that the mapping accepts packets of: there is a record for each of them, behind the one without an address.
+    /// Remote endpoint that the mapping depends on. Address and port are 0 if it does not depend on them. With address-dependent filtering,
+    /// each permitted remote address has a separate record, behind the record of the mapping without an address.
     pub remote: SocketAddrV4,
 }
 

@@ -410,7 +410,7 @@ mod tests {
         assert_eq!(read.frames(), 1);
         let error = refused(&path, length - 1);
         assert!(error.contains("the limit is"), "{error}");
-        // A file of the kernel has length 0, whatever it contains.
+        // A file of the kernel has length 0, independent of its content.
         let error = refused(Path::new("/proc/self/maps"), 1);
         assert!(error.contains("more than 1 octets"), "{error}");
         let fifo = directory.path().join("fifo");

@@ -38,7 +38,7 @@ impl Req {
         Ok(socket)
     }
 
-    /// Bounds an exchange, whose octets may come one at a time.
+    /// Returns the stream with a deadline for an exchange. Its octets may arrive one at a time.
     fn bounded(&self) -> BoundedStream<'_, TcpStream> {
         BoundedStream::new(&self.stream, self.time, Deadline::after(self.time))
     }

@@ -26,7 +26,7 @@ use crate::exit::Usage;
 
 /// Routes per request, far below the limit of the switch.
 const ROUTES_A_REQUEST: usize = 200;
-/// Longest line of a file of routes, octets.
+/// Maximum length of a line in a file of routes, octets.
 const LINE_MAX: u64 = 64 << 10;
 
 /// A router interface.

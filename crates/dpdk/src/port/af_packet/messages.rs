@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Frames without segmentation that go out with one system call (sendmmsg(2)), from the packet buffers.
+//! Transmission of frames without segmentation: one system call (sendmmsg(2)) sends the frames of a burst from their packet buffers.
 //!
-//! A transmit ring (packet(7), PACKET_TX_RING) passes pages of the ring to the device instead. The other end of a `veth` pair copies them to
-//! new pages (skb_orphan_frags, linux/skbuff.h), which takes longer than the kernel's copy of a frame to a buffer of its own, and most of
-//! all if another CPU receives the frames.
+//! A transmit ring (packet(7), PACKET_TX_RING) would pass pages of the ring to the device. The other end of a `veth` pair copies these
+//! pages to new ones (skb_orphan_frags, linux/skbuff.h). This takes longer than the copy that the kernel makes in sendmmsg(2), in
+//! particular if another CPU receives the frames.
 
 use std::mem::MaybeUninit;
 use std::{array, ptr};
@@ -18,16 +18,16 @@ use crate::BURST_MAX;
 use crate::burst::{Burst, first_segment};
 use crate::sys::{self, field};
 
-/// Pieces of the frames of a call. A frame of the longest size in the smallest buffers has fewer.
+/// Maximum number of pieces of all frames of a call. A frame of the longest size in the smallest buffers has fewer.
 const PIECES_MAX: usize = 4 * BURST_MAX;
 
 /// Result of the addition of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Added {
     Done,
-    /// It can never be sent.
+    /// The frame can never be sent.
     Unfit,
-    /// The frames before it have to be sent first.
+    /// The frame has no space until the earlier ones are sent.
     Full,
 }
 
@@ -45,16 +45,16 @@ pub(super) struct Messages {
 
 /// Effect of an error on the frames of a call.
 enum Refusal {
-    /// The kernel accepts none for now.
+    /// The kernel accepts no frame now.
     Busy,
-    /// This frame is refused, and others may not be.
+    /// The kernel refuses this frame. It may accept others.
     Frame,
     /// The interface is down or gone.
     Interface,
 }
 
 impl Refusal {
-    /// Without a carrier, a driver refuses frames with the same error as when it is busy.
+    /// Classifies an error. Without a carrier, a driver refuses frames with the same error as when it is busy.
     #[cold]
     fn of(error: Errno, sender: &PacketSocket) -> Self {
         match error {
@@ -82,7 +82,7 @@ impl Messages {
     /// Adds a frame.
     ///
     /// # Safety
-    /// The caller owns `mbuf`, and leaves it to this value if the frame is added.
+    /// The caller owns `mbuf`. If the frame is added, this value owns it.
     #[inline(always)]
     pub(super) unsafe fn add(&mut self, mbuf: *mut sys::rte_mbuf) -> Added {
         // SAFETY: the buffer is owned.
@@ -147,7 +147,7 @@ impl Messages {
         }
         self.point_to_pieces();
         let (mut done, mut dropped, mut octets) = (0_usize, 0_usize, 0_u64);
-        // Each turn passes a frame, or is the last one.
+        // Each turn handles at least one frame, or is the last one.
         while let Some(headers) = self.headers.get_mut(done..self.count)
             && !headers.is_empty()
         {

@@ -246,8 +246,8 @@ impl PacketSocket {
             .map_err(|error| ("SO_DETACH_FILTER", error))
     }
 
-    /// Sends frames with one call, without blocking. Returns how many of the first ones the kernel has sent; an error is that of the first
-    /// one (sendmmsg(2)).
+    /// Sends frames with one call, without blocking. Returns the number of frames sent, from the first one on. An error is that of the
+    /// first frame (sendmmsg(2)).
     ///
     /// # Safety
     /// The headers are initialized, and what they point to is memory of this process.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Packet sockets with receive rings that exist before a port requires them. For each ring, the kernel waits until no CPU uses a former one
-//! (synchronize_net in packet_set_ring, net/packet/af_packet.c), which takes some 10 ms.
+//! Packet sockets with receive rings that exist before a port requires them. To create a ring, the kernel waits until no CPU uses the
+//! former one (synchronize_net in packet_set_ring, net/packet/af_packet.c), which takes some 10 ms.
 
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,9 +10,9 @@ use super::geometry::Geometry;
 use super::socket::{Failure, PacketSocket};
 use crate::port::closing;
 
-/// Most sockets of a stock.
+/// Maximum number of sockets of a stock.
 const SOCKETS_MAX: usize = 2;
-/// Most memory of the rings of a stock, octets. A stock has no socket with a larger ring.
+/// Maximum memory of the rings of a stock, octets. A stock has no socket with a larger ring.
 const OCTETS_MAX: usize = 32 << 20;
 
 /// Returns sockets that receive for the queues of a port: those of a stock, and new ones if it has too few. They belong to no interface.
@@ -29,7 +29,7 @@ pub(super) fn receivers(
     Ok(receivers)
 }
 
-/// Returns the number of sockets that a stock has.
+/// Returns the maximum number of sockets of a stock with rings of this geometry.
 fn sockets_max(geometry: Geometry) -> usize {
     OCTETS_MAX
         .checked_div(geometry.length())
@@ -39,9 +39,9 @@ fn sockets_max(geometry: Geometry) -> usize {
 
 /// A stock of packet sockets with rings, for ports that are opened one after the other. Clones share it.
 ///
-/// Each port with packet sockets takes sockets of the stock, and has a thread replace them afterwards. So the first port waits for the
-/// kernel, and later ones do not, unless they follow faster than the sockets are replaced. A stock has the sockets of at most two queues,
-/// with rings of at most 32 MiB in sum. They belong to the network namespace of the thread that opened the first port.
+/// Each port with packet sockets takes sockets of the stock, and starts a thread that replaces them. Therefore a port waits for the kernel
+/// only if it is the first one, or if it is opened before the sockets are replaced. A stock has the sockets of at most two queues, with
+/// rings of at most 32 MiB in sum. They belong to the network namespace of the thread that opened the first port.
 #[derive(Clone, Debug, Default)]
 pub struct RingStock(Arc<Mutex<Contents>>);
 
@@ -100,7 +100,7 @@ impl RingStock {
         contents.sockets.split_off(from)
     }
 
-    /// Fills the stock with rings of this geometry in a further thread, and closes sockets with others.
+    /// Starts a thread that fills the stock with rings of this geometry, and closes sockets with others.
     pub(super) fn fill(&self, geometry: Geometry) {
         let (former, starts) = self.lock().select(geometry);
         if !former.is_empty() {

@@ -24,7 +24,7 @@ use crate::sys::{self, field};
 
 /// Most buffers of a frame: those of the longest one in buffers of 2 KiB, the smallest (see `buffer_size`).
 const BUFFERS_MAX: usize = SEGMENTED_MAX.div_ceil(2048) as usize;
-/// Large buffers of all ports: bursts of some threads. Frames that get none are in small buffers.
+/// Number of large buffers, for all ports: those of bursts of some threads. A frame that gets none is in small buffers.
 const LARGE_BUFFERS: u32 = 32;
 /// Most pieces of a frame to send. Buffers of other ports may be filled in part only.
 const PIECES_MAX: usize = 2 * BUFFERS_MAX;
@@ -51,8 +51,8 @@ pub(super) enum Refusal {
 /// Pool of large buffers while a port is open.
 static LARGE_POOL: Mutex<Weak<Mempool>> = Mutex::new(Weak::new());
 
-/// Returns the pool of large buffers, which all ports on packet sockets share. The first port creates it, and it is freed with the last.
-/// `None` if there is too little memory: long frames are then in small buffers.
+/// Returns the pool of large buffers, which all ports on packet sockets share. The first port creates it, and the last port frees it.
+/// Returns `None` if there is too little memory: long frames are then in small buffers.
 pub(super) fn large_pool(eal: &Eal) -> Option<Arc<Mempool>> {
     let mut shared = LARGE_POOL.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(pool) = shared.upgrade() {

@@ -20,7 +20,7 @@ use crate::segment::LargeKind;
 
 /// Segmentation that a back end may offer for transmitted frames.
 const SEGMENTATION: u64 = NET_F_HOST_TSO4 | NET_F_HOST_TSO6 | NET_F_HOST_USO;
-/// Most buffers of a frame: 64 KiB in buffers of 2 KiB, the smallest.
+/// Maximum number of buffers of a frame: 64 KiB in buffers of 2 KiB, the smallest.
 const LARGE_PIECES: usize = 32;
 
 /// A receive ring of either kind.
@@ -225,7 +225,7 @@ impl<Q: Queue> Source for RxBurst<'_, Q> {
         offload.is_none()
     }
 
-    /// Refuses an offload that was not negotiated: the device must not request it.
+    /// Also refuses an offload that was not negotiated: the device must not request it.
     fn complete(offload: Offload, frame: &mut Mbuf<'_>, limit: u32) -> bool {
         offload.complete(frame, limit)
     }
@@ -241,7 +241,7 @@ struct TxBurst<'ring, Q> {
 impl<Q: Queue> Sink for TxBurst<'_, Q> {
     #[inline(always)]
     fn ready(&mut self, count: usize) {
-        // The ring reclaims no buffers between the frames of a burst, and a large one takes many.
+        // The ring reclaims no buffers between the frames of a burst, and a large frame requires many.
         let pieces = if self.context.has_segmentation {
             LARGE_PIECES
         } else {
@@ -468,7 +468,7 @@ fn accepts_whole(features: u64, kind: LargeKind) -> bool {
         (false, _) => NET_F_HOST_USO,
     };
     let needed = NET_F_CSUM | segmentation;
-    // Ports do not negotiate segmentation of TCP with bits of explicit congestion notification.
+    // Ports do not negotiate TCP segmentation with ECN.
     !kind.has_cwr && features & needed == needed
 }
 

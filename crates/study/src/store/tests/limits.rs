@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Stores whose content has no end, and files that are no stores: someone else may have made them.
+//! Stores whose content has no end, and files that are no stores: another user may have written them.
 
 use std::time::{Duration, Instant};
 
