@@ -113,7 +113,7 @@ fn start_tracked(threads: &[&str], hosts: &[String]) -> Bench {
 
 #[test]
 fn answers_to_an_external_prefix_pass_and_other_packets_from_outside_do_not() {
-    // So many hosts that both threads have some.
+    // Enough hosts for both threads.
     let hosts: Vec<String> = (0x10..0x1c).map(|host| format!("{host:x}")).collect();
     for threads in [&[][..], &TWO_THREADS[..]] {
         let bench = start_tracked(threads, &hosts);

@@ -209,8 +209,8 @@ fn taps_carry_streams_while_threads_sleep() {
     exchanges("drowsy", "1500", &["--idle", "interrupt"]);
 }
 
-/// Large frames pass both switches in one piece, both ways, if the driver's side takes them. Otherwise the switch that receives them from
-/// its tap cuts them.
+/// Large frames pass both switches unsegmented, both ways, if the driver's side accepts them. Otherwise the switch that receives them from
+/// its tap segments them.
 #[test]
 fn streams_pass_vhost_user_whole_if_its_driver_takes_large_frames() {
     for (kind, options, networks, is_whole) in [
