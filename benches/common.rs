@@ -18,6 +18,7 @@ pub(crate) mod plot;
 pub(crate) mod plots;
 pub(crate) mod record;
 pub(crate) mod spread;
+pub(crate) mod study;
 pub(crate) mod switch;
 pub(crate) mod tables;
 pub(crate) mod testpmd;

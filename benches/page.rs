@@ -4,12 +4,13 @@
 //! `cargo bench -p quietwire --bench page -- goals DIR` prints the goals of all runs in a directory (an absolute path: cargo
 //! starts benchmarks in crates/cli). `-- write` judges the stored runs by the current goals, and writes the parts of both
 //! pages between markers, and the figures; `make performance-page` runs it. `-- take DIR` stores the runs of a directory
-//! first, over those of the same benchmarks. `tests/performance_page.rs` checks that the pages match the stored runs.
+//! first, over those of the same benchmarks, and so the reports of studies (`quietwire study report --json`).
+//! `tests/performance_page.rs` checks that the pages match the stored runs.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use common::goals::GOALS;
 use common::record::Run;
@@ -41,37 +42,61 @@ fn main() {
 }
 
 fn print_goals(directory: &Path) -> Result<(), String> {
-    let runs = tables::stored(directory)?;
-    let runs: Vec<&Run> = runs.iter().map(|(_, run)| run).collect();
+    let stored = tables::stored(directory)?;
+    let runs: Vec<&Run> = stored.runs.iter().map(|(_, run)| run).collect();
     println!("{}", tables::goals(&runs));
     Ok(())
 }
 
-/// Stores the runs of a directory for the page. Of several runs of a benchmark, the latest remains.
+/// Stores the runs and the reports of studies of a directory for the page. Of several runs of a benchmark, the latest remains.
 fn take(directory: &Path) -> Result<(), String> {
-    let mut runs = tables::stored(directory)?;
-    if runs.is_empty() {
+    let mut stored = tables::stored(directory)?;
+    if stored.runs.is_empty() && stored.studies.is_empty() {
         return Err(format!("{}: no runs", directory.display()));
     }
-    runs.sort_by(|(_, one), (_, other)| one.date.cmp(&other.date));
-    for (file, run) in runs {
+    stored
+        .runs
+        .sort_by(|(_, one), (_, other)| one.date.cmp(&other.date));
+    for (file, run) in stored.runs {
         // A part of a path.
         let is_name = |octet: u8| octet.is_ascii_lowercase() || octet == b'_';
         if run.bench.is_empty() || !run.bench.bytes().all(is_name) {
             return Err(format!("{file}: '{}' is no benchmark", run.bench));
         }
-        let name = format!("{}.json", run.bench);
-        let path = Path::new(ROOT).join(tables::RUNS).join(name);
+        let path = stored_at(&run.bench);
         run.write(&path).map_err(|error| at(&path, &error))?;
     }
+    let studies = &mut stored.studies;
+    studies.sort_by_key(|(_, study)| study.summary.started_unix_ns);
+    for (file, study) in studies {
+        // The name is also a part of a path.
+        study.check().map_err(|why| format!("{file}: {why}"))?;
+        if study.date.is_empty() {
+            study.date = date(study.summary.started_unix_ns);
+        }
+        let path = stored_at(&study.summary.name);
+        study.write(&path).map_err(|error| at(&path, &error))?;
+    }
     Ok(())
+}
+
+/// Returns the file of a benchmark or study among the stored runs.
+fn stored_at(name: &str) -> PathBuf {
+    let directory = Path::new(ROOT).join(tables::RUNS);
+    directory.join(format!("{name}.json"))
+}
+
+/// Returns a time in UTC, to the second.
+fn date(unix_ns: u64) -> String {
+    let seconds = format!("@{}", unix_ns / 1_000_000_000);
+    common::output_of("date", &["-u", "-d", &seconds, "+%Y-%m-%dT%H:%M:%SZ"])
 }
 
 fn write() -> Result<(), String> {
     let root = Path::new(ROOT);
     let directory = root.join(tables::RUNS);
-    let mut runs = tables::stored(&directory)?;
-    for (name, run) in &mut runs {
+    let mut stored = tables::stored(&directory)?;
+    for (name, run) in &mut stored.runs {
         // Goals may have changed since the run.
         run.goals = run.judge(GOALS);
         let path = directory.join(name);
@@ -81,7 +106,7 @@ fn write() -> Result<(), String> {
     for page in tables::PAGES {
         let path = root.join(page);
         let text = std::fs::read_to_string(&path).map_err(|error| at(&path, &error))?;
-        let made = tables::page(&text, &runs).map_err(|what| format!("{page}: {what}"))?;
+        let made = tables::page(&text, &stored).map_err(|what| format!("{page}: {what}"))?;
         std::fs::write(&path, made).map_err(|error| at(&path, &error))?;
     }
     Ok(())

@@ -28,6 +28,9 @@ mod record;
 #[path = "../benches/common/spread.rs"]
 mod spread;
 #[allow(dead_code)]
+#[path = "../benches/common/study.rs"]
+mod study;
+#[allow(dead_code)]
 #[path = "../benches/common/tables.rs"]
 mod tables;
 #[allow(dead_code)]
@@ -41,18 +44,32 @@ mod verdict;
 mod words;
 
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 
 use attempt::{Subject, measures_a_rate};
 use goals::{GOALS, Goal, Ratio};
 use lcg::Lcg;
 use plots::{Form, PLOTS};
+use quietwire_study::simulated::SimulatedBench;
+use quietwire_study::{OpenMode, Silent, Store, StudyFile, run_study};
 use record::{Absent, Bound, Figure, Judged, Point, Run, Verdict};
+use serde_json::{Value, json};
 use spread::Estimate;
+use study::Study;
+use tables::Stored;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
-fn stored() -> Vec<(String, Run)> {
+fn stored() -> Stored {
     tables::stored(&Path::new(ROOT).join(tables::RUNS)).unwrap()
+}
+
+/// Returns a single stored run.
+fn only(file: &str, run: Run) -> Stored {
+    Stored {
+        runs: vec![(file.to_owned(), run)],
+        studies: Vec::new(),
+    }
 }
 
 #[test]
@@ -90,7 +107,7 @@ fn main_figures_of_ports_are_one_row_for_each_side() {
             run.add(&point, figure, Some(value));
         }
     }
-    let runs = [("kernel_ports.json".to_owned(), run)];
+    let runs = only("kernel_ports.json", run);
     let text = "<!-- made by make performance-page: kernel_ports.json by side -->\n<!-- end -->";
     let made = tables::page(text, &runs).unwrap();
     let rows: Vec<&str> = made
@@ -103,7 +120,7 @@ fn main_figures_of_ports_are_one_row_for_each_side() {
     ];
     assert_eq!(rows, expected, "{made}");
     // Without a run, the page states the command that measures one.
-    let made = tables::page(text, &[]).unwrap();
+    let made = tables::page(text, &Stored::default()).unwrap();
     assert!(
         made.contains("--bench kernel_ports` measures one"),
         "{made}"
@@ -113,7 +130,9 @@ fn main_figures_of_ports_are_one_row_for_each_side() {
 #[test]
 fn page_shows_every_stored_run() {
     let page = std::fs::read_to_string(Path::new(ROOT).join(tables::PAGE)).unwrap();
-    for (file, _) in stored() {
+    let Stored { runs, studies } = stored();
+    let runs = runs.into_iter().map(|(file, _)| file);
+    for file in runs.chain(studies.into_iter().map(|(file, _)| file)) {
         let marker = format!("performance-page: {file} ");
         assert!(page.contains(&marker), "{file} has no marker in the page");
     }
@@ -121,7 +140,7 @@ fn page_shows_every_stored_run() {
 
 #[test]
 fn stored_verdicts_follow_from_their_rounds() {
-    for (file, run) in stored() {
+    for (file, run) in stored().runs {
         let again = run.judge(GOALS);
         assert_eq!(again.len(), run.goals.len(), "{file}");
         for judged in &run.goals {
@@ -142,7 +161,7 @@ fn is_same(a: &Judged, b: &Judged) -> bool {
 #[test]
 fn figures_are_what_the_stored_runs_give() {
     let drawn = tempfile::tempdir().unwrap();
-    for (_, run) in stored() {
+    for (_, run) in stored().runs {
         plots::draw_run(drawn.path(), &run);
     }
     for figure in std::fs::read_dir(drawn.path()).unwrap() {
@@ -202,7 +221,7 @@ fn plots_are_drawn_and_linked_if_a_run_has_their_figures() {
             plot.bench
         );
         let text = format!("{marker}\n<!-- end -->");
-        let runs = [(format!("{}.json", plot.bench), run)];
+        let runs = only(&format!("{}.json", plot.bench), run);
         let page = tables::page(&text, &runs).unwrap();
         assert!(page.contains(&link), "{page}");
     }
@@ -386,10 +405,10 @@ fn goals_have_names_of_their_own() {
 #[test]
 fn page_without_the_end_of_a_part_is_refused() {
     let text = "a\n<!-- made by make performance-page: goals -->\nb\n";
-    let error = tables::page(text, &[]).unwrap_err();
+    let error = tables::page(text, &Stored::default()).unwrap_err();
     assert!(error.contains("'goals'"), "{error}");
     let text = "a\n<!-- made by make performance-page: none.json -->\nb\n<!-- end -->\nc\n";
-    let error = tables::page(text, &[]).unwrap_err();
+    let error = tables::page(text, &Stored::default()).unwrap_err();
     assert!(error.contains("none.json"), "{error}");
 }
 
@@ -484,4 +503,271 @@ fn trial_with_uncertain_losses_still_measures_a_rate() {
         assert_eq!(found, expected, "{result}");
     }
     assert!(!measures_a_rate(&serde_json::json!({}), Subject::Tester));
+}
+
+const SHOOTOUT: &str = "<!-- made by make performance-page: switch-shootout.json -->\n<!-- end -->";
+
+/// Returns the page's part of the study of switches.
+fn shootout(stored: &Stored) -> String {
+    tables::page(SHOOTOUT, stored).unwrap()
+}
+
+/// Returns the study that a report gives, and what a directory with the report stores.
+fn study_of(report: &Value) -> (Study, Stored) {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("switch-shootout.json");
+    std::fs::write(&file, report.to_string()).unwrap();
+    let stored = tables::stored(directory.path()).unwrap();
+    assert!(stored.runs.is_empty(), "{report}");
+    (stored.studies[0].1.clone(), stored)
+}
+
+/// Returns values as a report has them.
+fn values(median: f64) -> Value {
+    json!({ "median": median, "min": median, "max": median, "values": [median] })
+}
+
+/// Returns a case of a report: a rate in Mpps, the side that limited it, cycles by its own account and by CPU time.
+fn case(name: &str, mpps: f64, by: &str, own: Option<(&str, f64)>, cpu: (&str, f64)) -> Value {
+    let cycles = |(source, cycles): (&str, f64)| {
+        let with_input = (source == "without_input").then(|| values(cycles * 1.5));
+        json!({ "element": name, "cycles": values(cycles), "cycle_source": source, "with_input": with_input })
+    };
+    json!({
+        "name": name, "description": format!("{name} in vNet1 over memif"),
+        "goals": [{
+            "name": "NDR", "loss_ratio": 0.0, "rate_pps": values(mpps * 1e6), "is_lower_limit_only": by == "tester",
+        }],
+        "limits": [{
+            "by": by, "device_idle_ratio": own.map(|_| values(0.25)), "tester_idle_ratio": values(0.5),
+        }],
+        "own_cycles": own.map(cycles), "cpu_cycles": cycles(cpu),
+        "cpu_rate": { "rate_pps": values(2e9 / cpu.1), "is_at_least": cpu.0 == "at_most" },
+    })
+}
+
+/// Returns a report of a study of switches.
+fn report(cases: &[Value]) -> Value {
+    json!({
+        "schema": 1, "date": "2026-11-29T00:00:00Z",
+        "runs": [{
+            "machine": {
+                "cpu_model": "Some CPU", "cpus_online": "0-1", "memory_mib": 24105, "kernel_release": "6.18",
+                "is_virtual": true, "settings": {},
+            },
+            "versions": { "quietwire": "0.2.0", "dpdk": "DPDK 25.11", "open-vswitch": null, "vpp": "vpp v26.10" },
+        }],
+        "summary": {
+            "name": "switch-shootout", "started_unix_ns": 0, "state": { "state": "finished" },
+            "is_simulated": false, "is_quick": false, "rounds": 5, "trials": 70, "invalid_trials": 2,
+            "unavailable": [{ "name": "ovs", "description": "", "reason": "a | b", "has_failed": false }],
+            "sizes": [{
+                "frame_size": "64", "cases": cases,
+                "rankings": [{ "goal": "NDR", "cases": [{ "name": "slow", "rank": 1 }, { "name": "fast", "rank": null }] }],
+            }],
+        },
+    })
+}
+
+#[test]
+fn switches_are_beside_each_other_with_their_limits_and_cycles() {
+    let cases = [
+        case(
+            "slow",
+            8.0,
+            "device_cpu",
+            Some(("counted", 118.0)),
+            ("cpu_time", 125.0),
+        ),
+        case("fast", 20.0, "tester", None, ("at_most", 80.0)),
+        case(
+            "vpp",
+            6.0,
+            "not_device_cpu",
+            Some(("without_input", 80.0)),
+            ("cpu_time", 160.0),
+        ),
+    ];
+    let (_, stored) = study_of(&report(&cases));
+    let page = shootout(&stored);
+    for line in [
+        "    sudo quietwire study run switch-shootout",
+        "Some CPU, virtual CPUs 0-1, 24 GiB, Linux 6.18, quietwire 0.2.0, DPDK 25.11, vpp v26.10. 2026-11-29T00:00:00Z: 5 rounds, 70 trials, of which 2 \
+         are invalid.",
+        "| 64 B | switch | NDR, Mpps | rank | limited by | cycles a frame, own account | cycles a frame, CPU time | Mpps at a full CPU |",
+        "| slow | slow in vNet1 over memif | 8.00 | 1 | device, device idle 25 %, tester idle 50 % | 118 | 125 | 16.00 |",
+        "| fast | fast in vNet1 over memif | at least 20.00 |  | tester, device idle unknown, tester idle 50 % | unknown | at most 80 | \
+         at least 25.00 |",
+        "| vpp | vpp in vNet1 over memif | 6.00 |  | not the CPU, device idle 25 %, tester idle 50 % | 80 without the input node, \
+         at most 120 with it | 160 | 12.50 |",
+        "| ovs | unavailable: a \\| b |  |  |  |  |  |  |",
+    ] {
+        assert!(page.lines().any(|it| it == line), "{line}\n{page}");
+    }
+    // The goals of all runs have those of the study too.
+    let text = "<!-- made by make performance-page: goals -->\n<!-- end -->";
+    let goals = tables::page(text, &stored).unwrap();
+    assert!(
+        goals.contains("| switches with a rate `at least` "),
+        "{goals}"
+    );
+    let none = shootout(&Stored::default());
+    assert!(
+        none.contains("No run is stored yet. `sudo quietwire study run switch-shootout`"),
+        "{none}"
+    );
+}
+
+#[test]
+fn switch_that_the_tester_limits_counts_if_it_takes_more_than_90_cycles() {
+    type Own = Option<(&'static str, f64)>;
+    let lower_bounds = |by: &str, own: Own, cpu: (&str, f64)| {
+        let (study, _) = study_of(&report(&[case("it", 9.0, by, own, cpu)]));
+        study.judge().remove(0)
+    };
+    let counted = |cycles: f64| Some(("counted", cycles));
+    let other = ("at_most", 200.0);
+    for (by, own, cpu, expected) in [
+        ("tester", counted(91.0), other, Verdict::Missed),
+        ("tester", counted(90.0), other, Verdict::Met),
+        ("device", counted(200.0), other, Verdict::Met),
+        // The whole cost of a frame is between 80 and 120 cycles, or above 90.
+        (
+            "tester",
+            Some(("without_input", 80.0)),
+            other,
+            Verdict::NotProven,
+        ),
+        (
+            "tester",
+            Some(("without_input", 91.0)),
+            other,
+            Verdict::Missed,
+        ),
+        ("tester", Some(("without_input", 60.0)), other, Verdict::Met),
+        ("tester", None, ("cpu_time", 91.0), Verdict::Missed),
+        ("tester", None, ("at_most", 91.0), Verdict::NotProven),
+        ("tester", None, ("at_most", 90.0), Verdict::Met),
+    ] {
+        let judged = lower_bounds(by, own, cpu);
+        assert_eq!(judged.verdict, expected, "{by} {own:?} {cpu:?}");
+        let names = judged.reason.unwrap_or_default();
+        assert_eq!(names.starts_with("it (NDR, "), expected != Verdict::Met);
+    }
+}
+
+#[test]
+fn study_of_switches_names_those_that_miss_a_goal() {
+    let of = |name: &str, cycles: f64, cpu: (&str, f64)| {
+        case(name, 9.0, "tester", Some(("counted", cycles)), cpu)
+    };
+    let mut cases = [
+        of("a", 100.0, ("cpu_time", 100.0)),
+        of("b", 50.0, ("at_most", 60.0)),
+        case("c", 9.0, "tester", None, ("at_most", 95.0)),
+    ];
+    cases[0]["limits"] = json!([null]);
+    cases[1]["cpu_rate"] = Value::Null;
+    let mut text = report(&cases);
+    let judged = |text: &Value| study_of(text).0.judge();
+    let reasons = |judged: &[Judged]| -> Vec<String> {
+        let reasons = judged.iter().map(|goal| goal.reason.clone());
+        reasons.map(Option::unwrap_or_default).collect()
+    };
+    let found = judged(&text);
+    assert!(found.iter().all(|goal| goal.verdict == Verdict::Missed));
+    let expected = [
+        "a (NDR, cycles a frame: 100); undecided: c (NDR, cycles a frame: at most 95)",
+        "a (NDR)",
+        "b; undecided: c (at least)",
+    ];
+    assert_eq!(reasons(&found), expected);
+    let page = shootout(&study_of(&text).1);
+    let row =
+        "| switches with a rate whose limit is unknown | - | at most 0 | 1 | missed: a (NDR) |";
+    assert!(page.lines().any(|line| line == row), "{page}");
+    assert!(page.contains(" | 1 (1 to 2) | missed: b;"), "{page}");
+    // A study that is not complete proves nothing.
+    text["summary"]["rounds"] = json!(4);
+    let found = judged(&text);
+    assert!(found.iter().all(|goal| goal.verdict == Verdict::NotProven));
+    assert_eq!(reasons(&found)[1], "4 rounds; 5 are required: a (NDR)");
+    text["summary"]["state"] = json!({ "state": "interrupted" });
+    assert_eq!(
+        reasons(&judged(&text))[1],
+        "the study is interrupted: a (NDR)"
+    );
+    let found = judged(&report(&[]));
+    assert!(
+        found
+            .iter()
+            .all(|goal| goal.verdict == Verdict::Unavailable)
+    );
+}
+
+#[test]
+fn only_measured_studies_of_the_page_are_stored() {
+    let full = report(&[case("it", 9.0, "device", None, ("cpu_time", 91.0))]);
+    let refused = |key: &str, value: Value| {
+        let mut report = full.clone();
+        report["summary"][key] = value;
+        study_of(&report).0.check().unwrap_err()
+    };
+    study_of(&full).0.check().unwrap();
+    assert!(refused("is_simulated", json!(true)).contains("is simulated"));
+    assert!(refused("is_quick", json!(true)).contains("is quick"));
+    assert!(refused("name", json!("../x")).contains("it shows switch-shootout"));
+}
+
+const SIMULATED: &str = r#"
+name = "switch-shootout"
+title = "T"
+rounds = 1
+[tester]
+cpu = "0"
+[device]
+switch = "quietwire"
+topology = "vNet1"
+link = "memif"
+forwarding-cpus = "1"
+service-cpus = "0"
+control-cpus = "0"
+[trials]
+duration-s = 1
+[search]
+start-rate-percent = 20
+start-step-percent = 20
+resolution-percent = 20
+best-of = 2
+goal = [{ name = "PDR", loss-ratio = 0.005 }]
+[[case]]
+name = "ours"
+[[case]]
+name = "theirs"
+switch = "vpp"
+"#;
+
+#[test]
+fn reports_of_studies_are_read_and_their_shown_part_is_stored() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("s.sqlite");
+    let file = StudyFile::parse(SIMULATED, Path::new("study.toml")).unwrap();
+    let mut store = Store::open(&path, &file, SIMULATED, OpenMode::New).unwrap();
+    let mut bench = SimulatedBench::new(3, 0);
+    bench.invalid_ratio = 0.0;
+    let stop = AtomicBool::new(false);
+    run_study(&file, &mut store, &mut bench, &mut Silent, &stop).unwrap();
+    let report = quietwire_report::json(&store.results().unwrap()).unwrap();
+    let (study, stored) = study_of(&report);
+    assert!(study.check().unwrap_err().contains("is simulated"));
+    let page = shootout(&stored);
+    for name in ["ours", "theirs"] {
+        let row = format!("| {name} | ");
+        assert!(page.contains(&row), "{page}");
+    }
+    let kept = directory.path().join("switch-shootout.json");
+    study.write(&kept).unwrap();
+    let written: Value = serde_json::from_slice(&std::fs::read(&kept).unwrap()).unwrap();
+    assert!(written.get("courses").is_none() && report.get("courses").is_some());
+    assert_eq!(shootout(&tables::stored(directory.path()).unwrap()), page);
 }

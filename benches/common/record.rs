@@ -212,9 +212,7 @@ impl Run {
 
     /// Writes the run to this file.
     pub(crate) fn write(&self, path: &Path) -> std::io::Result<()> {
-        let mut text = serde_json::to_string_pretty(self)?;
-        text.push('\n');
-        std::fs::write(path, text)
+        write_json(self, path)
     }
 
     /// Reads a stored run.
@@ -223,6 +221,13 @@ impl Run {
         let text = std::fs::read_to_string(path).map_err(|error| at(&error))?;
         serde_json::from_str(&text).map_err(|error| at(&error))
     }
+}
+
+/// Writes a document to this file.
+pub(crate) fn write_json(document: &impl Serialize, path: &Path) -> std::io::Result<()> {
+    let mut text = serde_json::to_string_pretty(document)?;
+    text.push('\n');
+    std::fs::write(path, text)
 }
 
 /// Rounds to six significant digits.

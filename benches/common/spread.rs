@@ -20,6 +20,16 @@ impl Spread {
             max: sorted[sorted.len() - 1],
         }
     }
+
+    /// Returns median and range in a unit: `14.52 (14.40 to 14.71)`; the median alone if all are shown alike.
+    pub(crate) fn text(self, unit: f64, decimals: usize) -> String {
+        let shown = |value: f64| format!("{:.decimals$}", value / unit);
+        let [median, min, max] = [self.median, self.min, self.max].map(shown);
+        match min == max {
+            true => median,
+            false => format!("{median} ({min} to {max})"),
+        }
+    }
 }
 
 /// A figure with an interval that contains the true value with a probability of at least 90 %.

@@ -7,6 +7,7 @@ use std::path::Path;
 use super::goals::{SILENCE, SMALL, TCP_RIGHT, UDP_ECHO};
 use super::record::{Figure, Judged, Run, Series, Verdict};
 use super::spread::{Spread, deviation_ratio};
+use super::study::{STUDIES, Study};
 
 /// Returns the figures of a run, one table per group of cases.
 pub(crate) fn figures(run: &Run) -> String {
@@ -57,12 +58,7 @@ fn cell(series: &Series) -> String {
         return String::new();
     }
     let (unit, decimals) = series.figure.shown();
-    let Spread { median, min, max } = Spread::of(&values);
-    let [median, min, max] = [median, min, max].map(|it| format!("{:.decimals$}", it / unit));
-    let mut text = match min == max {
-        true => median,
-        false => format!("{median} ({min} to {max})"),
-    };
+    let mut text = Spread::of(&values).text(unit, decimals);
     if series.figure.shows_deviation() && values.len() > 1 {
         let _ = write!(
             text,
@@ -75,18 +71,36 @@ fn cell(series: &Series) -> String {
 
 /// Returns the goals of runs in one table. With several runs, each row names its benchmark.
 pub(crate) fn goals(runs: &[&Run]) -> String {
-    let (head, rule) = match runs.len() {
+    let lists = runs.iter().map(|run| (&*run.bench, &*run.goals));
+    goal_table(&lists.collect::<Vec<_>>())
+}
+
+/// Returns the goals of everything that is stored in one table.
+fn all_goals(stored: &Stored) -> String {
+    let runs = stored.runs.iter();
+    let runs = runs.map(|(_, run)| (&*run.bench, &*run.goals));
+    let studies = stored.studies.iter();
+    let judged: Vec<(&str, Vec<Judged>)> = studies
+        .map(|(_, study)| (&*study.summary.name, study.judge()))
+        .collect();
+    let studies = judged.iter().map(|(name, goals)| (*name, &**goals));
+    goal_table(&runs.chain(studies).collect::<Vec<_>>())
+}
+
+/// Returns lists of goals in one table. With several lists, each row has the name of its list.
+fn goal_table(lists: &[(&str, &[Judged])]) -> String {
+    let (head, rule) = match lists.len() {
         1 => ("", ""),
         _ => ("| benchmark ", "|---"),
     };
     let mut text = format!("{head}| goal | compared with | wanted | measured | verdict |\n");
     let _ = writeln!(text, "{rule}|---|---|---|---|---|");
-    for run in runs {
-        let name = match runs.len() {
+    for (name, goals) in lists {
+        let name = match lists.len() {
             1 => String::new(),
-            _ => format!("| {} ", run.bench),
+            _ => format!("| {name} "),
         };
-        for goal in &run.goals {
+        for goal in *goals {
             let _ = writeln!(text, "{name}{}", goal_row(goal));
         }
     }
@@ -95,7 +109,12 @@ pub(crate) fn goals(runs: &[&Run]) -> String {
 
 fn goal_row(judged: &Judged) -> String {
     let measured = judged.estimate.map_or_else(String::new, |it| {
-        let digits = if it.value < 0.01 { 5 } else { 2 };
+        let digits = match it.value {
+            // A goal of none is about a number of things.
+            _ if judged.wanted == 0.0 => 0,
+            value if value < 0.01 => 5,
+            _ => 2,
+        };
         let [value, low, high] = [it.value, it.low, it.high].map(|it| format!("{it:.digits$}"));
         match low == high {
             true => value,
@@ -215,8 +234,8 @@ const BY_SIDE: &str = " by side";
 /// Section of the page with all figures of ports on interfaces of the kernel.
 const COMPARISON: &str = "performance.md#ports-on-kernel-interfaces-compared-with-the-linux-bridge";
 
-/// Returns the page with the text between its markers regenerated from stored runs, by the names of their files.
-pub(crate) fn page(text: &str, runs: &[(String, Run)]) -> Result<String, String> {
+/// Returns the page with the text between its markers regenerated from stored runs and studies, by the names of their files.
+pub(crate) fn page(text: &str, stored: &Stored) -> Result<String, String> {
     let mut made = String::new();
     let mut rest = text;
     while let Some((before, after)) = rest.split_once(BEGIN) {
@@ -229,7 +248,7 @@ pub(crate) fn page(text: &str, runs: &[(String, Run)]) -> Result<String, String>
         let _ = write!(
             made,
             "{before}{BEGIN}{name} -->\n\n{}\n{END}",
-            part(name, runs)?
+            part(name, stored)?
         );
         rest = after;
     }
@@ -237,23 +256,21 @@ pub(crate) fn page(text: &str, runs: &[(String, Run)]) -> Result<String, String>
     Ok(made)
 }
 
-fn part(name: &str, runs: &[(String, Run)]) -> Result<String, String> {
+fn part(name: &str, stored: &Stored) -> Result<String, String> {
     if name == GOALS {
-        let all: Vec<&Run> = runs.iter().map(|(_, run)| run).collect();
-        return Ok(goals(&all));
+        return Ok(all_goals(stored));
     }
-    let (stored, is_by_side) = match name.strip_suffix(BY_SIDE) {
-        Some(stored) => (stored, true),
+    let (wanted, is_by_side) = match name.strip_suffix(BY_SIDE) {
+        Some(wanted) => (wanted, true),
         None => (name, false),
     };
-    let Some((_, run)) = runs.iter().find(|(file, _)| file == stored) else {
-        let bench = stored.strip_suffix(".json").unwrap_or(stored);
-        return match super::goals::GOALS.iter().any(|goal| goal.bench == bench) {
-            true => Ok(format!(
-                "No run is stored yet. `cargo bench -p quietwire --bench {bench}` measures one.\n"
-            )),
-            false => Err(format!("marker '{name}': no such stored run or benchmark")),
-        };
+    if let Some((_, study)) = stored.studies.iter().find(|(file, _)| file == name) {
+        let goals = study.judge();
+        let goals = goal_table(&[(&*study.summary.name, &*goals)]);
+        return Ok([study.text(), goals].join("\n"));
+    }
+    let Some((_, run)) = stored.runs.iter().find(|(file, _)| file == wanted) else {
+        return without_run(name, wanted);
     };
     if is_by_side {
         return Ok(by_side(run));
@@ -271,6 +288,19 @@ fn part(name: &str, runs: &[(String, Run)]) -> Result<String, String> {
     Ok(parts.join("\n"))
 }
 
+/// Returns the text in place of a run that is not stored.
+fn without_run(name: &str, file: &str) -> Result<String, String> {
+    let bench = file.strip_suffix(".json").unwrap_or(file);
+    let command = if super::goals::GOALS.iter().any(|goal| goal.bench == bench) {
+        format!("cargo bench -p quietwire --bench {bench}")
+    } else if STUDIES.contains(&bench) {
+        format!("sudo quietwire study run {bench}")
+    } else {
+        return Err(format!("marker '{name}': no such stored run or benchmark"));
+    };
+    Ok(format!("No run is stored yet. `{command}` measures one.\n"))
+}
+
 /// The page, its runs and its figures, relative to the root of the repository.
 pub(crate) const PAGE: &str = "docs/performance.md";
 /// All pages with text between markers.
@@ -278,20 +308,30 @@ pub(crate) const PAGES: [&str; 2] = [PAGE, "docs/ports.md"];
 pub(crate) const RUNS: &str = "docs/performance/runs";
 pub(crate) const IMAGES: &str = "docs/images";
 
-/// Returns the runs stored in a directory with the names of their files, sorted by name.
-pub(crate) fn stored(directory: &Path) -> Result<Vec<(String, Run)>, String> {
+/// Runs of benchmarks and studies of a directory, with the names of their files, sorted by name.
+#[derive(Debug, Default)]
+pub(crate) struct Stored {
+    pub(crate) runs: Vec<(String, Run)>,
+    pub(crate) studies: Vec<(String, Study)>,
+}
+
+/// Returns the runs and the studies stored in a directory.
+pub(crate) fn stored(directory: &Path) -> Result<Stored, String> {
     let at = |error: std::io::Error| format!("{}: {error}", directory.display());
-    let mut runs = Vec::new();
+    let mut stored = Stored::default();
     for entry in std::fs::read_dir(directory).map_err(at)? {
         let path = entry.map_err(at)?.path();
-        if path
-            .extension()
-            .is_some_and(|extension| extension == "json")
-        {
-            let name = path.file_name().unwrap_or_default();
-            runs.push((name.to_string_lossy().into_owned(), Run::read(&path)?));
+        if path.extension().is_none_or(|extension| extension != "json") {
+            continue;
+        }
+        let name = path.file_name().unwrap_or_default();
+        let name = name.to_string_lossy().into_owned();
+        match Study::read(&path)? {
+            Some(study) => stored.studies.push((name, study)),
+            None => stored.runs.push((name, Run::read(&path)?)),
         }
     }
-    runs.sort_by(|a, b| a.0.cmp(&b.0));
-    Ok(runs)
+    stored.runs.sort_by(|a, b| a.0.cmp(&b.0));
+    stored.studies.sort_by(|a, b| a.0.cmp(&b.0));
+    Ok(stored)
 }

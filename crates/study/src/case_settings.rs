@@ -114,6 +114,10 @@ pub struct LabVersions {
     pub dpdk: String,
     /// Version of stress-ng; `None` if it is not installed.
     pub stress_ng: Option<String>,
+    /// Version of Open vSwitch; `None` if it is not installed.
+    pub open_vswitch: Option<String>,
+    /// Version of VPP; `None` if it is not installed.
+    pub vpp: Option<String>,
 }
 
 /// Setup of a case, with every command and setting, or the reason why it was left out.
@@ -234,8 +238,12 @@ mod tests {
             quietwire: "1".to_owned(),
             dpdk: "DPDK 2".to_owned(),
             stress_ng: None,
+            open_vswitch: Some("o".to_owned()),
+            vpp: None,
         });
-        let expected = json!({ "quietwire": "1", "dpdk": "DPDK 2", "stress-ng": null });
+        let expected = json!({
+            "quietwire": "1", "dpdk": "DPDK 2", "stress-ng": null, "open-vswitch": "o", "vpp": null,
+        });
         assert_eq!(stored(&lab), expected);
         let versions = Versions::Generator {
             quietwire: "1".to_owned(),

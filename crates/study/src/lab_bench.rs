@@ -564,6 +564,8 @@ impl Bench for LabBench {
                 quietwire: env!("CARGO_PKG_VERSION").to_owned(),
                 dpdk: quietwire_dpdk::version(),
                 stress_ng: program_version("stress-ng"),
+                open_vswitch: program_version("ovs-vsctl"),
+                vpp: program_version("vpp"),
             }),
         }
     }
