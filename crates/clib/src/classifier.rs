@@ -3,15 +3,14 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use ipnet::IpNet;
 use quietwire_base::BURST_MAX;
 use quietwire_tables::connections::{CtBits, CtValue, LabelBits, MarkBits, Tracked};
 use quietwire_tables::filter::{
     Action, CtStates, Dscp, EtherType, Fallback, MalformedAction, OrSet, PortRule, PortRules,
-    Ports, Protocol, RULES_MAX, RuleMatch, RuleTable, SET_USES_MAX, Statements, TcpFlags, Verdict,
-    Verdicts,
+    Ports, Protocol, RULES_MAX, RuleFrames, RuleMatch, RuleTable, SET_USES_MAX, Statements,
+    TcpFlags, Verdict, Verdicts,
 };
 
 use crate::codes::{CT_STATES, Codes, NONE};
@@ -65,9 +64,9 @@ pub(crate) struct Classifier {
     requires_labels: bool,
     codes: Codes,
     /// Frames by rule.
-    frames: Arc<[Arc<AtomicU64>]>,
+    frames: Arc<[Arc<RuleFrames>]>,
     /// Frames that no rule matches, and malformed ones.
-    others: [Arc<AtomicU64>; 2],
+    others: [Arc<RuleFrames>; 2],
 }
 
 /// Why rules are refused: the number of the first wrong one, if a rule is the reason.
@@ -356,16 +355,14 @@ impl Classifier {
     /// Copies the number of frames of each rule. Returns the number of rules.
     pub(crate) fn counts(&self, counts: &mut [u64]) -> usize {
         for (count, frames) in counts.iter_mut().zip(&*self.frames) {
-            *count = frames.load(Ordering::Relaxed);
+            *count = frames.get();
         }
         self.frames.len()
     }
 
     /// Returns the number of frames that no rule matched, and of malformed ones.
     pub(crate) fn other_counts(&self) -> [u64; 2] {
-        self.others
-            .each_ref()
-            .map(|count| count.load(Ordering::Relaxed))
+        self.others.each_ref().map(|count| count.get())
     }
 
     /// Returns the numbers of the header.

@@ -72,7 +72,7 @@ use maker::{Maker, System};
 use offloaded::OffloadedFilter;
 use quietwire_tables::bridge::{BridgeTables, StormLimits};
 use quietwire_tables::fdb::{Fdb, Selection};
-use quietwire_tables::filter::SourceGuard;
+use quietwire_tables::filter::{Fallback, SourceGuard};
 use quietwire_tables::nptv6::PrefixTranslation;
 use quietwire_tables::route::{Interfaces, Router};
 use removed::RemovedPorts;
@@ -178,7 +178,10 @@ impl Engine {
             interfaces: Vec::new(),
             kernel_filters: Vec::new(),
             steering: CountedSteering::default(),
-            rules: CountedRules::default(),
+            rules: CountedRules {
+                fallback: Fallback::counted_in(&shared.rule_counters),
+                ..CountedRules::default()
+            },
             offloaded: OffloadedFilter::default(),
             domain,
             former_stages: Vec::new(),

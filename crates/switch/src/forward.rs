@@ -48,7 +48,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use quietwire_dpdk::{BURST_MAX, Burst};
 use quietwire_tables::bridge::{Decisions, Storm};
 use quietwire_tables::drops::PortDrop;
-use quietwire_tables::filter::{NameFlows, Verdict};
+use quietwire_tables::filter::{NameFlows, RuleCounters, Verdict};
 use quietwire_tables::fragment_order::ReleaseCause;
 
 use crate::config::Idle;
@@ -95,6 +95,8 @@ pub(crate) struct Shared {
     pub(crate) now_s: AtomicU32,
     /// Log of filter rules.
     pub(crate) log: FilterLog,
+    /// Counters of filter rules.
+    pub(crate) rule_counters: RuleCounters,
 }
 
 impl Shared {

@@ -15,8 +15,8 @@ use common::random::Random;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use quietwire_base::BURST_MAX;
 use quietwire_tables::filter::{
-    Action, Element, Fallback, FurtherMatch, MalformedAction, PacketMatch, PortRule, PortRules,
-    Ports, Protocol, RuleTable, SetField, Verdict,
+    Action, Continued, Element, Fallback, FurtherMatch, MalformedAction, PacketMatch, PortRule,
+    PortRules, Ports, Protocol, RuleCounters, RuleTable, SetField, Verdict,
 };
 
 const RULES: u16 = 8;
@@ -152,7 +152,13 @@ fn judge_by_another_rule_for_each_frame(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("another rule for each frame");
     group.throughput(Throughput::Elements(BURST_MAX as u64));
     for count in [10u32, 1000, 10_000, 100_000] {
-        let table = RuleTable::new((0..count).map(from_address), Fallback::default());
+        let counters = RuleCounters::default();
+        let mut own = counters.thread();
+        let rules = (0..count).map(|number| PortRule {
+            frames: counters.rule(),
+            ..from_address(number)
+        });
+        let table = RuleTable::new(rules, Fallback::counted_in(&counters));
         let rules = PortRules::new(table.into(), 0, None);
         let mut random = Random(7);
         let frames: Vec<Vec<u8>> = (0..FRAMES)
@@ -169,7 +175,8 @@ fn judge_by_another_rule_for_each_frame(criterion: &mut Criterion) {
             bencher.iter(|| {
                 let burst = bursts.next().unwrap_or_default();
                 let burst = burst.iter().map(|frame| (&frame[..], frame.len() as u32));
-                rules.judge(std::hint::black_box(burst), &mut verdicts)
+                let out = (&mut verdicts, None::<&mut Continued>, &mut own);
+                rules.judge(std::hint::black_box(burst), out)
             });
         });
     }

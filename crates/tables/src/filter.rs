@@ -4,6 +4,7 @@
 
 mod action;
 mod continued;
+mod counters;
 mod ct_states;
 mod ct_values;
 mod described;
@@ -36,6 +37,7 @@ mod verdict;
 
 pub use action::{Action, MalformedAction};
 pub use continued::{CONTINUE_MAX, Continued, PASSES_MAX};
+pub use counters::{RuleCounters, RuleFrames, ThreadFrames};
 pub use ct_states::CtStates;
 pub use described::{DescribedPacket, Difference};
 pub use effects::{RuleEffect, RuleEffects};

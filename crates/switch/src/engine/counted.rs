@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::config::kernel_filter::KernelFilterSetting;
 use crate::config::rules::{RuleSetting, Rules, SetSetting};
 use crate::config::steer::SteerSetting;
-use quietwire_tables::filter::{Fallback, RuleTable};
+use quietwire_tables::filter::{Fallback, RuleFrames, RuleTable};
 use quietwire_tables::port_mask::PortMask;
 
 /// A kernel filter and its number of matched frames.
@@ -24,7 +24,7 @@ pub(super) struct CountedSteering {
 }
 
 /// A filter rule and its number of frames.
-pub(super) type CountedRule = (Arc<RuleSetting>, Arc<AtomicU64>);
+pub(super) type CountedRule = (Arc<RuleSetting>, Arc<RuleFrames>);
 
 /// Filter rules and the number of frames each has decided on.
 #[derive(Clone, Debug, Default)]

@@ -5,7 +5,6 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use quietwire_dpdk::SteerMatch;
 use quietwire_packet::VlanId;
@@ -42,9 +41,7 @@ impl Engine {
             self.count_offloaded(*number);
         }
         let rules = self.rules.rules.iter().take(CONSIDERED_MAX);
-        let now: Vec<u64> = rules
-            .map(|(_, frames)| frames.load(Ordering::Relaxed))
-            .collect();
+        let now: Vec<u64> = rules.map(|(_, frames)| frames.get()).collect();
         let hot = hottest(&self.offloaded.observed, &now);
         self.offloaded.observed = now;
         // A tracked connection has frames that the switch must see, and headers that rules cannot read are no part of flow rules.

@@ -3,9 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use quietwire_dpdk::SteerMatch;
+use quietwire_tables::filter::RuleFrames;
 
 /// Maximum interval between attempts to remove rules that a card keeps, in looks of about a second.
 const ATTEMPT_MAX: u32 = 64;
@@ -49,7 +49,7 @@ pub(super) struct OffloadedRule {
     pub(super) place: usize,
     pub(super) matched: SteerMatch,
     /// Number of frames of the rule.
-    pub(super) frames: Arc<AtomicU64>,
+    pub(super) frames: Arc<RuleFrames>,
     /// The part of it that the card has dropped.
     pub(super) dropped: u64,
 }
@@ -96,7 +96,7 @@ impl OffloadedRule {
     /// Adds the frames that the card has dropped since the last call to those of the rule.
     pub(super) fn count(&mut self, dropped: u64) {
         let new = dropped.saturating_sub(self.dropped);
-        self.frames.fetch_add(new, Ordering::Relaxed);
+        self.frames.add(new);
         self.dropped = dropped;
     }
 }

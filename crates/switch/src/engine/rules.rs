@@ -3,7 +3,6 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use quietwire_packet::VlanId;
@@ -22,8 +21,8 @@ use crate::error::SwitchError;
 use crate::forward::{LinkFrames, LinkMtus, OutputRules, WorkerCommand};
 use crate::report::{RuleReport, RulesReport};
 use quietwire_tables::filter::{
-    Fallback, FurtherMatch, NameFlows, NameMatch, OutMatch, PortRule, PortRules, RuleLog,
-    RuleTable, SetField, Statements,
+    Fallback, FurtherMatch, NameFlows, NameMatch, OutMatch, PortRule, PortRules, RuleCounters,
+    RuleLog, RuleTable, SetField, Statements,
 };
 use quietwire_tables::port_mask::PortMask;
 
@@ -98,15 +97,16 @@ impl Engine {
             return;
         }
         let former = std::mem::take(&mut self.rules);
+        let counters = &self.shared.rule_counters;
         let asked = &self.plan.rules;
         // A change of one rule shares the others with the former plan.
         let ends = CommonEnds::of(&former.asked.rules, &asked.rules, Arc::ptr_eq);
         let is_same = asked.rules == former.asked.rules;
         let rules = match is_same {
             true => Arc::clone(&former.rules),
-            false => Arc::new(counted(&former.rules, &asked.rules, ends)),
+            false => Arc::new(counted(&former.rules, &asked.rules, ends, counters)),
         };
-        let fallback = fallback_after(&former.fallback, asked);
+        let fallback = fallback_after(&former.fallback, asked, counters);
         let distinct = match is_same {
             true => former.distinct,
             false => distinct_after((&former.rules, &former.distinct), &rules, ends),
@@ -478,7 +478,7 @@ impl Engine {
             inspect_packets: rule.statements.inspect_packets,
             inspect_timeout_ms: rule.statements.inspect_timeout_ms,
             inspect_fail: rule.statements.inspect_fail,
-            frames: frames.load(Ordering::Relaxed),
+            frames: frames.get(),
             offloaded: self.offloaded_rule(place),
         };
         let fallback = &self.rules.fallback;
@@ -496,9 +496,9 @@ impl Engine {
             next: (end < total).then_some(end),
             unconfirmed_s: None,
             default: fallback.default,
-            default_frames: fallback.default_frames.load(Ordering::Relaxed),
+            default_frames: fallback.default_frames.get(),
             malformed: fallback.malformed,
-            malformed_frames: fallback.malformed_frames.load(Ordering::Relaxed),
+            malformed_frames: fallback.malformed_frames.get(),
             comparisons_max: shape.comparisons_max,
             octets: shape.octets,
             compile_us: self.rules.times.compile_us,
@@ -508,12 +508,12 @@ impl Engine {
 }
 
 /// Returns the decisions on frames that no rule decides on. The counter of the default stays as long as the default does.
-fn fallback_after(former: &Fallback, asked: &Rules) -> Fallback {
+fn fallback_after(former: &Fallback, asked: &Rules, counters: &RuleCounters) -> Fallback {
     Fallback {
         default: asked.default,
         default_frames: match former.default == asked.default {
             true => Arc::clone(&former.default_frames),
-            false => Arc::default(),
+            false => counters.rule(),
         },
         malformed: asked.malformed,
         malformed_frames: Arc::clone(&former.malformed_frames),
@@ -525,14 +525,14 @@ fn counted(
     former: &[CountedRule],
     rules: &[Arc<RuleSetting>],
     ends: CommonEnds,
+    counters: &RuleCounters,
 ) -> Vec<CountedRule> {
-    let counters = ends.middle(former).iter();
-    let counters: HashMap<&str, &CountedRule> =
-        counters.map(|one| (one.0.name.as_str(), one)).collect();
+    let gone = ends.middle(former).iter();
+    let gone: HashMap<&str, &CountedRule> = gone.map(|one| (one.0.name.as_str(), one)).collect();
     let new = ends.middle(rules).iter().map(|rule| {
-        let same = counters.get(rule.name.as_str());
+        let same = gone.get(rule.name.as_str());
         let same = same.filter(|(one, _)| one == rule);
-        let count = same.map_or_else(Arc::default, |(_, count)| Arc::clone(count));
+        let count = same.map_or_else(|| counters.rule(), |(_, count)| Arc::clone(count));
         (Arc::clone(rule), count)
     });
     let mut counted = Vec::with_capacity(rules.len());

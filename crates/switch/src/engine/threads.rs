@@ -77,7 +77,11 @@ impl ThreadStart<'_> {
             (
                 Routing::new(self.eal, self.service),
                 self.connections,
-                Effects::new(self.shared.log.writer(), self.eal),
+                Effects::new(
+                    self.shared.rule_counters.thread(),
+                    self.shared.log.writer(),
+                    self.eal,
+                ),
             ),
             (self.plan.idle, doze),
             self.counters,

@@ -12,7 +12,9 @@ use quietwire_tables::connections::{
     Tracked, Tracker,
 };
 use quietwire_tables::drops::PortDrop;
-use quietwire_tables::filter::{Continued, Dropped, NameFlows, PortRules, Verdict, Verdicts};
+use quietwire_tables::filter::{
+    Continued, Dropped, NameFlows, PortRules, ThreadFrames, Verdict, Verdicts,
+};
 
 use super::nat::{NatCopy, NatStage};
 use super::saved::Transfer;
@@ -194,12 +196,12 @@ impl ConnectionStage {
         burst: &Burst,
         rules: &PortRules,
         (now_s, names): (u32, Option<&mut NameFlows>),
-        (verdicts, continued): (&mut Verdicts, Option<&mut Continued>),
+        (verdicts, continued, frames): (&mut Verdicts, Option<&mut Continued>, &mut ThreadFrames),
     ) -> Dropped {
         let count = self.count;
         let packets = self.packets.get(..count).unwrap_or_default();
         let received = burst.frames().zip(burst.lengths());
-        let out = (&mut *verdicts, continued);
+        let out = (&mut *verdicts, continued, frames);
         let mut dropped = if rules.has_ct_values() {
             let tracked = self.tracked.get(..count).unwrap_or_default();
             if rules.has_labels() {

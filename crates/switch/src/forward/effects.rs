@@ -6,7 +6,7 @@ use std::time::Duration;
 use quietwire_dpdk::{BURST_MAX, Burst, Eal, Mbuf, Mempool, cycles};
 use quietwire_tables::filter::{
     Action, Continued, MssLimit, PortRules, RejectWith, Rejection, RuleEffect, RuleEffects,
-    RuleLog, Statements, Verdict, Verdicts, clamp_mss, clamp_mss_to_mtu, set_dscp,
+    RuleLog, Statements, ThreadFrames, Verdict, Verdicts, clamp_mss, clamp_mss_to_mtu, set_dscp,
 };
 use quietwire_tables::icmp::{ERRORS_PER_SECOND, RateLimit};
 use rtrb::Producer;
@@ -17,9 +17,11 @@ use super::output::Output;
 use super::telemetry::Telemetry;
 use crate::filter_log::LogRecord;
 
-/// Ring of the log, rate limit of answers, and copies of frames that leave, of one thread.
+/// Counters of rules, ring of the log, rate limit of answers, and copies of frames that leave, of one thread.
 #[derive(Debug)]
 pub(crate) struct Effects {
+    /// Frames of rules.
+    pub(super) frames: ThreadFrames,
     log: Producer<LogRecord>,
     answers: RateLimit,
     /// Empty between two steps.
@@ -29,8 +31,9 @@ pub(crate) struct Effects {
 }
 
 impl Effects {
-    pub(crate) fn new(log: Producer<LogRecord>, eal: &Eal) -> Self {
+    pub(crate) fn new(frames: ThreadFrames, log: Producer<LogRecord>, eal: &Eal) -> Self {
         Self {
+            frames,
             log,
             answers: RateLimit::new(ERRORS_PER_SECOND),
             copies: Burst::new(eal),

@@ -142,7 +142,8 @@ impl Path<'_> {
         let frames = self.received.len();
         let mut verdicts: Verdicts = [Verdict::Default(Action::Drop); BURST_MAX];
         let mut continued = rules.continues().then(Continued::default);
-        let out = (&mut verdicts, continued.as_mut());
+        let frames_of_rules = &mut self.leaving.effects.frames;
+        let out = (&mut verdicts, continued.as_mut(), frames_of_rules);
         let mut names = names.filter(|_| rules.has_names());
         let reasons = match (connections.as_deref_mut(), names.as_deref_mut()) {
             (Some(stage), names) => stage.judge(self.received, rules, (now_s, names), out),

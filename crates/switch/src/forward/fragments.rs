@@ -286,6 +286,8 @@ impl Path<'_> {
 
 #[cfg(test)]
 mod tests {
+    use quietwire_tables::filter::RuleCounters;
+
     use super::super::effects::Effects;
     use super::super::path::Leaving;
     use super::*;
@@ -400,7 +402,8 @@ mod tests {
         whole[20] = 0;
         let sent = [frame(7, 2), whole, frame(7, 1), frame(7, 0), frame(7, 3)];
         let counters = Arc::clone(&world.counters);
-        let mut effects = Effects::new(FilterLog::default().writer(), &eal);
+        let frames = RuleCounters::default().thread();
+        let mut effects = Effects::new(frames, FilterLog::default().writer(), &eal);
         let (mut kept, mut spare) = (Burst::new(&eal), Burst::new(&eal));
         for (needs_first, passing) in [(false, vec![0, 1, 2, 3, 4]), (true, vec![1, 3, 4])] {
             for octets in &sent {

@@ -71,7 +71,8 @@ impl<'worker> Leaving<'worker> {
         let mut verdicts: Verdicts = [Verdict::Short; BURST_MAX];
         let frames = burst.frames().zip(burst.lengths());
         let mut continued = rules.continues().then(Continued::default);
-        let out = (&mut verdicts, continued.as_mut());
+        let frames_of_rules = &mut self.effects.frames;
+        let out = (&mut verdicts, continued.as_mut(), frames_of_rules);
         let dropped = match all.compared() {
             None => rules.judge_output(frames, self.from, out),
             Some(_) => {

@@ -48,6 +48,7 @@ impl PortRules {
         let Judged {
             verdicts,
             continued,
+            counters: mut own,
         } = out.into();
         let conditions = self.conditions();
         let mut keys = [Key::EMPTY; BURST_MAX];
@@ -61,9 +62,9 @@ impl PortRules {
         let keys = keys.get_mut(..count).unwrap_or_default();
         let mut found = [NO_RULE; BURST_MAX];
         self.look_up(keys, &mut found);
-        self.pass_output(keys, &found, continued);
+        self.pass_output(keys, &found, (continued, own.as_deref_mut()));
         let mut dropped = 0;
-        let mut tally = Tally::EMPTY;
+        let mut tally = Tally::new(own);
         for (verdict, rule) in verdicts.iter_mut().zip(&found).take(count) {
             *verdict = match self.count_in(&mut tally, *rule) {
                 Some(action) => Verdict::Rule(*rule, action),
@@ -90,13 +91,12 @@ impl PortRules {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::sync::atomic::{AtomicU64, Ordering};
 
     use proptest::prelude::*;
 
     use super::super::{
         CtStates, DescribedPacket, Element, Fallback, FurtherMatch, MalformedAction, OutMatch,
-        PacketMatch, PortRule, Protocol, RuleTable, SetField,
+        PacketMatch, PortRule, Protocol, RuleFrames, RuleTable, SetField,
     };
     use super::*;
     use crate::connections::{LabelBits, MarkBits};
@@ -188,7 +188,7 @@ mod tests {
         assert_eq!((leaves(0, None), leaves(0, Some(256))), (None, None));
         assert_eq!(leaves(255, Some(5)), Some(3));
         assert_eq!(leaves(255, Some(255)), None);
-        assert_eq!(counters[0].load(Ordering::Relaxed), 2);
+        assert_eq!(counters[0].get(), 2);
         let received = |port| {
             let rules = PortRules::new(Arc::clone(&table), port, None);
             let mut verdicts = [Verdict::Short; BURST_MAX];
@@ -266,7 +266,7 @@ mod tests {
         assert_eq!(leaves(1, Some(200)), Some(1));
         assert_eq!(leaves(1, Some(201)), None);
         assert_eq!(leaves(1, None), None);
-        assert_eq!(counted.load(Ordering::Relaxed), 1);
+        assert_eq!(counted.get(), 1);
     }
 
     #[test]
@@ -424,8 +424,8 @@ mod tests {
 
     #[test]
     fn frames_that_leave_are_counted_by_rule() {
-        let counters: [Arc<AtomicU64>; 2] = Default::default();
-        let of = |protocol: u8, counter: &Arc<AtomicU64>| PortRule {
+        let counters: [Arc<RuleFrames>; 2] = Default::default();
+        let of = |protocol: u8, counter: &Arc<RuleFrames>| PortRule {
             packet: PacketMatch {
                 protocol: Some(Protocol(protocol)),
                 ..PacketMatch::default()
@@ -449,7 +449,7 @@ mod tests {
         let decided = decided
             .map(|rule| rule.map_or(Verdict::Short, |rule| Verdict::Rule(rule, Action::Drop)));
         assert_eq!(verdicts[..5], decided);
-        let counts = counters.each_ref().map(|one| one.load(Ordering::Relaxed));
+        let counts = counters.each_ref().map(|one| one.get());
         assert_eq!(counts, [1, 3]);
     }
 

@@ -7,7 +7,6 @@ mod continuing;
 mod marked;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 use quietwire_base::BURST_MAX;
 use quietwire_packet::ETHERNET_HEADER_LENGTH;
@@ -15,6 +14,7 @@ use quietwire_packet::ETHERNET_HEADER_LENGTH;
 use super::RULES_MAX;
 use super::action::{Action, MalformedAction};
 use super::continued::Continuing;
+use super::counters::RuleFrames;
 use super::ct_states::{CtStates, set_state};
 use super::ct_values::{CtConditions, CtMatch};
 use super::described::DescribedPacket;
@@ -30,7 +30,7 @@ use super::plain::read_plain_key;
 use super::rule_match::FurtherMatch;
 use super::sets::{FieldSets, bit, compile};
 use super::statements::Statements;
-use super::tally::{CountedAction, Tally, add, prefetch_rules};
+use super::tally::{CountedRules, Tally, add};
 use super::verdict::{Dropped, Fallback, Judged, Verdict};
 use crate::classifier::{Field, Key, NO_RULE, Rule, Shape};
 use crate::connections::{CtState, LabelBits, MarkBits, Tracked};
@@ -59,7 +59,7 @@ pub struct PortRule {
     /// Action for matching frames.
     pub action: Action,
     /// Frames that it has decided on, at all ports.
-    pub frames: Arc<AtomicU64>,
+    pub frames: Arc<RuleFrames>,
 }
 
 impl PortRule {
@@ -177,7 +177,7 @@ struct Compiled {
     /// Number of the rule for each rule of the classifier; empty if both have the same numbers.
     origins: Vec<u32>,
     /// Action and number of frames of each rule.
-    rules: Vec<CountedAction>,
+    rules: CountedRules,
     /// Rules that continue, if there are some.
     continuing: Option<Continuing>,
     /// Pairs of field and set that rules refer to.
@@ -291,7 +291,7 @@ impl RuleTable {
                 former.map_or(&[][..], |table| &table.sets[..]),
             ),
             statements: Arc::new([]),
-            has_effects: fallback.default == Action::Reject || compiled.rejects(),
+            has_effects: fallback.default == Action::Reject || compiled.rules.rejects(),
             inspects: false,
             sets_ct_values: false,
             compiled: Arc::new(compiled),
@@ -327,7 +327,7 @@ impl RuleTable {
         let table = Self {
             sets: self.sets.clone(),
             statements: Arc::new([]),
-            has_effects: fallback.default == Action::Reject || compiled.rejects(),
+            has_effects: fallback.default == Action::Reject || compiled.rules.rejects(),
             inspects: false,
             sets_ct_values: false,
             compiled: Arc::new(compiled),
@@ -432,12 +432,6 @@ impl Listed {
 }
 
 impl Compiled {
-    /// Returns true if some rule answers frames.
-    fn rejects(&self) -> bool {
-        let mut rules = self.rules.iter();
-        rules.any(|(action, _)| *action == Action::Reject)
-    }
-
     /// Returns the number of the rule that a rule of the classifier is compiled from.
     #[expect(clippy::cast_possible_truncation, reason = "at most RULES_MAX rules")]
     fn origin(&self, place: usize) -> u32 {
@@ -495,13 +489,9 @@ impl Compiled {
         let later = continuing().filter(|(number, _)| *number >= end_before);
         let later = later.map(|(number, rule)| (moved(number), rule));
         listed.continuing.extend(later);
-        let mut rules = Vec::with_capacity(self.rules.len() + new.len());
-        rules.extend_from_slice(self.rules.get(..front)?);
-        rules.extend(
-            new.iter()
-                .map(|rule| (rule.action, Arc::clone(&rule.frames))),
-        );
-        rules.extend_from_slice(self.rules.get(end..)?);
+        let new = new.iter();
+        let new = new.map(|rule| (rule.action, Arc::clone(&rule.frames)));
+        let rules = self.rules.changed((front, end), &new.collect())?;
         let continuing = listed.take_continuing(Some(self));
         let (list, origins) = listed.end(rules.len());
         Some(Self {
@@ -616,6 +606,7 @@ impl PortRules {
         let Judged {
             verdicts,
             continued,
+            counters: mut own,
         } = out;
         let table = &*self.table;
         let default = table.fallback.default;
@@ -641,7 +632,8 @@ impl PortRules {
         }
         compiled.lookup(keys, &mut found);
         if compiled.rules.len() > PREFETCH_MIN {
-            prefetch_rules(&compiled.rules, found.get(..count).unwrap_or_default());
+            let found = found.get(..count).unwrap_or_default();
+            compiled.rules.prefetch(found, own.as_deref());
         }
         if let Some(continuing) = &compiled.continuing {
             // Other frames have no key.
@@ -649,18 +641,18 @@ impl PortRules {
                 let verdict = verdicts.get(frame);
                 matches!(verdict, Some(Verdict::Default(_)))
             };
-            compiled.pass(continuing, (keys, &found), has_key, continued);
+            let out = (continued, own.as_deref_mut());
+            compiled.pass(continuing, (keys, &found), has_key, out);
         }
         let mut dropped = Dropped::default();
-        let mut tally = Tally::EMPTY;
+        let mut tally = Tally::new(own.as_deref_mut());
         let mut unmatched = 0;
         for (verdict, rule) in verdicts.iter_mut().zip(&found).take(count) {
             let action = match verdict {
-                Verdict::Default(_) => match compiled.rules.get(*rule as usize) {
-                    Some((action, _)) => {
-                        tally.add(&compiled.rules, *rule);
-                        *verdict = Verdict::Rule(*rule, *action);
-                        *action
+                Verdict::Default(_) => match tally.add(&compiled.rules, *rule) {
+                    Some(action) => {
+                        *verdict = Verdict::Rule(*rule, action);
+                        action
                     }
                     None => {
                         unmatched += 1;
@@ -682,8 +674,10 @@ impl PortRules {
             dropped.rejected += usize::from(action == Action::Reject);
         }
         tally.flush(&compiled.rules);
-        add(&table.fallback.default_frames, unmatched);
-        add(&table.fallback.malformed_frames, dropped.malformed as u64);
+        let fallback = &table.fallback;
+        add(&fallback.default_frames, own.as_deref_mut(), unmatched);
+        let malformed = dropped.malformed as u64;
+        add(&fallback.malformed_frames, own, malformed);
         dropped
     }
 
@@ -768,16 +762,13 @@ impl PortRules {
 
     /// Adds a frame of a rule to a tally. Returns the action of the rule, if there is one.
     #[inline(always)]
-    pub(super) fn count_in(&self, tally: &mut Tally, rule: u32) -> Option<Action> {
-        let rules = &self.table.compiled.rules[..];
-        let (action, _) = rules.get(rule as usize)?;
-        tally.add(rules, rule);
-        Some(*action)
+    pub(super) fn count_in(&self, tally: &mut Tally<'_>, rule: u32) -> Option<Action> {
+        tally.add(&self.table.compiled.rules, rule)
     }
 
     /// Adds all frames of a tally to the counters of their rules.
     #[inline(always)]
-    pub(super) fn count_all(&self, tally: &Tally) {
+    pub(super) fn count_all(&self, tally: &Tally<'_>) {
         tally.flush(&self.table.compiled.rules);
     }
 
@@ -841,7 +832,8 @@ fn state_of(tracked: &[Tracked], number: usize) -> CtState {
     tracked.map_or(CtState::Untracked, |one| one.state)
 }
 
-/// Number of rules whose actions and counters, up to 48 octets each, stay in a CPU's first-level cache together with a burst.
+/// Actions and counters of this many rules, at least 12 octets each, stay in the first-level cache of a CPU beside a burst. Counters that all
+/// threads share have up to 48 octets.
 const PREFETCH_MIN: usize = 256;
 /// No group has this number.
 const NO_GROUP: u16 = u16::MAX;

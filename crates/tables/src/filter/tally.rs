@@ -1,80 +1,199 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Counters of rules. The frames of a burst are added to the counter of a rule at once.
+//! Actions of rules, and the frames of a burst that each rule decides on.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use quietwire_base::BURST_MAX;
 use quietwire_memory::prefetch;
 
 use super::action::Action;
+use super::counters::{RuleFrames, ThreadFrames};
 use crate::classifier::NO_RULE;
 
-/// Action and number of frames of a rule.
-pub(super) type CountedAction = (Action, Arc<AtomicU64>);
+/// Action of a rule, and the place of its counter: the action has the two lowest bits.
+#[derive(Clone, Copy, Debug)]
+struct CountedAction(u32);
 
-/// Frames of a burst by rule. Rules that decide on many frames of a burst are counted with one atomic operation.
-pub(super) struct Tally {
-    /// Rules with their numbers of frames, at the number of the rule modulo [`BURST_MAX`].
-    counts: [(u32, u32); BURST_MAX],
+impl CountedAction {
+    const fn new(action: Action, place: u32) -> Self {
+        let action = match action {
+            Action::Accept => 0,
+            Action::Drop => 1,
+            Action::Reject => 2,
+            Action::Continue => 3,
+        };
+        Self((place << 2) | action)
+    }
+
+    #[inline(always)]
+    const fn action(self) -> Action {
+        match self.0 & 3 {
+            0 => Action::Accept,
+            1 => Action::Drop,
+            2 => Action::Reject,
+            _ => Action::Continue,
+        }
+    }
+
+    #[inline(always)]
+    const fn place(self) -> u32 {
+        self.0 >> 2
+    }
 }
 
-impl Tally {
-    pub(super) const EMPTY: Self = Self {
-        counts: [(NO_RULE, 0); BURST_MAX],
-    };
+/// Actions and numbers of frames of rules, in their order.
+#[derive(Debug)]
+pub(super) struct CountedRules {
+    /// What the packet path reads of each rule.
+    actions: Vec<CountedAction>,
+    /// They keep the places of the counters.
+    frames: Vec<Arc<RuleFrames>>,
+}
 
-    /// Adds a frame of a rule.
+impl FromIterator<(Action, Arc<RuleFrames>)> for CountedRules {
+    fn from_iter<I: IntoIterator<Item = (Action, Arc<RuleFrames>)>>(rules: I) -> Self {
+        let counted = rules.into_iter().map(|(action, frames)| {
+            let counted = CountedAction::new(action, frames.place());
+            (counted, frames)
+        });
+        let (actions, frames) = counted.unzip();
+        Self { actions, frames }
+    }
+}
+
+impl CountedRules {
+    /// Returns the number of rules.
+    #[inline(always)]
+    pub(super) fn len(&self) -> usize {
+        self.actions.len()
+    }
+
+    /// Returns true if some rule answers frames.
+    pub(super) fn rejects(&self) -> bool {
+        let mut actions = self.actions.iter();
+        actions.any(|counted| counted.action() == Action::Reject)
+    }
+
+    /// Returns rules of which those from `front` to `end`, which is not one of them, are replaced by new ones. `None` if there are fewer rules.
+    pub(super) fn changed(&self, (front, end): (usize, usize), new: &Self) -> Option<Self> {
+        let actions = [
+            self.actions.get(..front)?,
+            &new.actions[..],
+            self.actions.get(end..)?,
+        ];
+        let frames = [
+            self.frames.get(..front)?,
+            &new.frames[..],
+            self.frames.get(end..)?,
+        ];
+        Some(Self {
+            actions: actions.concat(),
+            frames: frames.concat(),
+        })
+    }
+
+    /// Loads actions and counters of the rules with these numbers into the cache.
+    #[inline(never)]
+    pub(super) fn prefetch(&self, found: &[u32], own: Option<&ThreadFrames>) {
+        for rule in found {
+            if let Some(counted) = self.actions.get(*rule as usize) {
+                prefetch(counted);
+            }
+            if own.is_none()
+                && let Some(frames) = self.frames.get(*rule as usize)
+            {
+                prefetch(frames);
+            }
+        }
+        for rule in found {
+            match own {
+                Some(own) => {
+                    if let Some(counted) = self.actions.get(*rule as usize) {
+                        own.prefetch(counted.place());
+                    }
+                }
+                None => {
+                    if let Some(frames) = self.frames.get(*rule as usize) {
+                        prefetch(&**frames);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Adds frames of a rule to the counter that all threads share.
+    #[inline(always)]
+    fn add_shared(&self, (rule, frames): (u32, u32)) {
+        if frames > 0
+            && let Some(sum) = self.frames.get(rule as usize)
+        {
+            sum.add(u64::from(frames));
+        }
+    }
+}
+
+/// Counting of the frames of a burst by rule.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "it stays on the stack for a burst"
+)]
+pub(super) enum Tally<'thread> {
+    /// The thread has counters of its own.
+    Own(&'thread mut ThreadFrames),
+    /// Rule and number of frames, by the last digits of the number of the rule. Rules that decide on many frames of a burst are counted with
+    /// one atomic operation.
+    Shared([(u32, u32); BURST_MAX]),
+}
+
+impl<'thread> Tally<'thread> {
+    /// Begins a burst of a thread that has these counters, if it has some.
+    #[inline(always)]
+    pub(super) fn new(own: Option<&'thread mut ThreadFrames>) -> Self {
+        match own {
+            Some(own) => Self::Own(own),
+            None => Self::Shared([(NO_RULE, 0); BURST_MAX]),
+        }
+    }
+
+    /// Adds a frame of a rule. Returns the action of the rule, if there is one.
     #[expect(clippy::arithmetic_side_effects, reason = "at most BURST_MAX frames")]
     #[inline(always)]
-    pub(super) fn add(&mut self, rules: &[CountedAction], rule: u32) {
-        if let Some(count) = self.counts.get_mut(rule as usize % BURST_MAX) {
-            if count.0 != rule {
-                add_to_rule(rules, *count);
-                *count = (rule, 0);
+    pub(super) fn add(&mut self, rules: &CountedRules, rule: u32) -> Option<Action> {
+        let counted = *rules.actions.get(rule as usize)?;
+        match self {
+            Self::Own(own) => {
+                if !own.add(counted.place(), 1) {
+                    rules.add_shared((rule, 1));
+                }
             }
-            count.1 += 1;
+            Self::Shared(counts) => {
+                if let Some(count) = counts.get_mut(rule as usize % BURST_MAX) {
+                    if count.0 != rule {
+                        rules.add_shared(*count);
+                        *count = (rule, 0);
+                    }
+                    count.1 += 1;
+                }
+            }
         }
+        Some(counted.action())
     }
 
-    /// Adds all frames to the counters of their rules.
+    /// Ends the burst: adds all frames to the counters of their rules.
     #[inline(always)]
-    pub(super) fn flush(&self, rules: &[CountedAction]) {
-        for count in &self.counts {
-            add_to_rule(rules, *count);
+    pub(super) fn flush(&self, rules: &CountedRules) {
+        if let Self::Shared(counts) = self {
+            for count in counts {
+                rules.add_shared(*count);
+            }
         }
     }
 }
 
-/// Adds frames to the counter of a rule.
+/// Adds frames to a counter, at its place in those of the thread, if both exist.
 #[inline(always)]
-fn add_to_rule(rules: &[CountedAction], (rule, frames): (u32, u32)) {
-    if frames > 0
-        && let Some((_, sum)) = rules.get(rule as usize)
-    {
-        add(sum, u64::from(frames));
-    }
-}
-
-/// Loads actions and counters of the rules with these numbers into the cache.
-#[inline(never)]
-pub(super) fn prefetch_rules(rules: &[CountedAction], found: &[u32]) {
-    for rule in found {
-        if let Some(rule) = rules.get(*rule as usize) {
-            prefetch(rule);
-        }
-    }
-    for rule in found {
-        if let Some((_, frames)) = rules.get(*rule as usize) {
-            prefetch(&**frames);
-        }
-    }
-}
-
-/// Adds to a counter that threads share.
-#[inline(always)]
-pub(super) fn add(sum: &AtomicU64, count: u64) {
-    if count > 0 {
-        sum.fetch_add(count, Ordering::Relaxed);
+pub(super) fn add(frames: &RuleFrames, own: Option<&mut ThreadFrames>, count: u64) {
+    if count > 0 && !own.is_some_and(|own| own.add(frames.place(), count)) {
+        frames.add(count);
     }
 }

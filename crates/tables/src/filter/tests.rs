@@ -2,13 +2,13 @@
 //! Port rules compared with the reference implementation, for valid frames and for any octets.
 
 mod continued;
+mod counters;
 mod fields;
 mod further;
 mod malformed;
 mod steering;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use ipnet::IpNet;
 use proptest::prelude::*;
@@ -258,6 +258,17 @@ fn policy() -> impl Strategy<Value = (Action, MalformedAction)> {
     (action(), malformed)
 }
 
+/// Judges a burst by a thread with counters of its own.
+fn judge_own(
+    port: &PortRules,
+    received: &[(&[u8], u32)],
+    verdicts: &mut Verdicts,
+    own: &mut ThreadFrames,
+) -> Dropped {
+    let none: Option<&mut Continued> = None;
+    port.judge(received.iter().copied(), (verdicts, none, own))
+}
+
 /// Result of the real implementation.
 struct Judged {
     verdicts: Vec<Verdict>,
@@ -275,7 +286,14 @@ fn judged(
     (default, malformed): (Action, MalformedAction),
     frames: &[(Vec<u8>, usize)],
 ) -> Judged {
-    let counts: Vec<Arc<AtomicU64>> = rules.iter().map(|_| Arc::default()).collect();
+    let counters = RuleCounters::default();
+    let mut own = counters.thread();
+    // Some have a counter that all threads share.
+    let counts = (0..rules.len()).map(|number| match number % 3 {
+        2 => Arc::default(),
+        _ => counters.rule(),
+    });
+    let counts: Vec<Arc<RuleFrames>> = counts.collect();
     let of_port = rules
         .iter()
         .enumerate()
@@ -295,7 +313,7 @@ fn judged(
     let fallback = Fallback {
         default,
         malformed,
-        ..Fallback::default()
+        ..Fallback::counted_in(&counters)
     };
     let table = Arc::new(RuleTable::new(of_port, fallback.clone()));
     let port = PortRules::new(table, 0, None);
@@ -305,13 +323,23 @@ fn judged(
         .map(|(frame, held)| (&frame[..*held], frame.len() as u32))
         .collect();
     let dropped = port.judge(received.iter().copied(), &mut verdicts);
-    let count = |one: &Arc<AtomicU64>| one.load(Ordering::Relaxed);
+    let others = [&fallback.default_frames, &fallback.malformed_frames];
+    let all = || counts.iter().chain(others).map(|one| one.get());
+    let shared: Vec<u64> = all().collect();
+    // A thread with counters of its own decides and counts the same.
+    let mut again = [Verdict::Short; BURST_MAX];
+    assert_eq!(judge_own(&port, &received, &mut again, &mut own), dropped);
+    assert_eq!(again, verdicts);
+    assert!(all().eq(shared.iter().map(|count| 2 * count)));
+    let [counts @ .., unmatched, malformed] = &shared[..] else {
+        unreachable!("there are two counters beside those of rules");
+    };
     Judged {
         verdicts: verdicts[..frames.len()].to_vec(),
         dropped,
-        counts: counts.iter().map(count).collect(),
-        unmatched: count(&fallback.default_frames),
-        malformed: count(&fallback.malformed_frames),
+        counts: counts.to_vec(),
+        unmatched: *unmatched,
+        malformed: *malformed,
     }
 }
 
@@ -507,7 +535,7 @@ fn rules_of_ports_and_groups_match_at_these_only() {
 #[test]
 fn counters_of_many_rules_are_exact() {
     let count = 5 * BURST_MAX as u16;
-    let counters: Vec<Arc<AtomicU64>> = (0..count).map(|_| Arc::default()).collect();
+    let counters: Vec<Arc<RuleFrames>> = (0..count).map(|_| Arc::default()).collect();
     let rules = (0..count).map(|number| PortRule {
         port: None,
         group: None,
@@ -549,10 +577,7 @@ fn counters_of_many_rules_are_exact() {
             assert_eq!(verdict, Verdict::Rule(u32::from(*vlan), Action::Accept));
         }
     }
-    let counted: Vec<u64> = counters
-        .iter()
-        .map(|one| one.load(Ordering::Relaxed))
-        .collect();
+    let counted: Vec<u64> = counters.iter().map(|one| one.get()).collect();
     assert_eq!(counted, expected);
 }
 

@@ -2,12 +2,12 @@
 //! Verdicts of filter rules, and their counters.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 use quietwire_base::BURST_MAX;
 
 use super::action::{Action, MalformedAction};
 use super::continued::Continued;
+use super::counters::{RuleCounters, RuleFrames, ThreadFrames};
 use super::malformed::Malformation;
 use crate::connections::Refusal;
 use crate::drops::PortDrop;
@@ -71,11 +71,13 @@ impl Verdict {
 /// Verdict for each frame of a burst.
 pub type Verdicts = [Verdict; BURST_MAX];
 
-/// Output of a judgement: the verdicts, and the rules that continued, if the caller needs them.
+/// Output of a judgement: the verdicts, the rules that continued, if the caller needs them, and the counters of the thread, if it has some.
+/// Without such counters, the frames are added to those that all threads share.
 #[derive(Debug)]
 pub struct Judged<'out> {
     pub(super) verdicts: &'out mut Verdicts,
     pub(super) continued: Option<&'out mut Continued>,
+    pub(super) counters: Option<&'out mut ThreadFrames>,
 }
 
 impl<'out> From<&'out mut Verdicts> for Judged<'out> {
@@ -83,6 +85,7 @@ impl<'out> From<&'out mut Verdicts> for Judged<'out> {
         Self {
             verdicts,
             continued: None,
+            counters: None,
         }
     }
 }
@@ -92,6 +95,24 @@ impl<'out> From<(&'out mut Verdicts, Option<&'out mut Continued>)> for Judged<'o
         Self {
             verdicts,
             continued,
+            counters: None,
+        }
+    }
+}
+
+/// Verdicts, rules that continued, and counters of a thread.
+type CountedOut<'out> = (
+    &'out mut Verdicts,
+    Option<&'out mut Continued>,
+    &'out mut ThreadFrames,
+);
+
+impl<'out> From<CountedOut<'out>> for Judged<'out> {
+    fn from((verdicts, continued, counters): CountedOut<'out>) -> Self {
+        Self {
+            verdicts,
+            continued,
+            counters: Some(counters),
         }
     }
 }
@@ -102,11 +123,23 @@ pub struct Fallback {
     /// Action for frames that no rule matches.
     pub default: Action,
     /// Frames that no rule matches.
-    pub default_frames: Arc<AtomicU64>,
+    pub default_frames: Arc<RuleFrames>,
     /// Action for malformed frames.
     pub malformed: MalformedAction,
     /// Frames dropped as malformed.
-    pub malformed_frames: Arc<AtomicU64>,
+    pub malformed_frames: Arc<RuleFrames>,
+}
+
+impl Fallback {
+    /// Returns the default decisions, with counters among those of rules.
+    #[must_use]
+    pub fn counted_in(counters: &RuleCounters) -> Self {
+        Self {
+            default_frames: counters.rule(),
+            malformed_frames: counters.rule(),
+            ..Self::default()
+        }
+    }
 }
 
 /// Dropped frames of a burst.

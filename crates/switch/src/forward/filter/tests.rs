@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use quietwire_dpdk::{Eal, Mbuf};
 use quietwire_tables::connections::{ConnectionFilter, Settings, Timeouts, Tracker};
-use quietwire_tables::filter::{Fallback, RuleTable};
+use quietwire_tables::filter::{Fallback, RuleCounters, RuleTable};
 
 use super::super::connections::{ConnectionQuery, ConnectionTotals};
 use super::super::effects::Effects;
@@ -70,7 +70,11 @@ impl World {
             pool: Mempool::new(&eal, name, 511, 256).unwrap(),
             telemetry: Telemetry::new(Arc::clone(&counters)),
             counters,
-            effects: Effects::new(FilterLog::default().writer(), &eal),
+            effects: Effects::new(
+                RuleCounters::default().thread(),
+                FilterLog::default().writer(),
+                &eal,
+            ),
             received: Burst::new(&eal),
             kept: Burst::new(&eal),
             spare: Burst::new(&eal),

@@ -2,6 +2,7 @@
 //! Matches of rules that continue, and the limits of such rules.
 
 use super::super::continued::{CONTINUE_MAX, Continued, Continuing, divide};
+use super::super::counters::ThreadFrames;
 use super::super::ct_values::CtConditions;
 use super::super::tally::Tally;
 use super::{Compiled, PortRule, PortRules};
@@ -28,16 +29,17 @@ impl PortRule {
 }
 
 impl Compiled {
-    /// Counts the matches of rules that continue, in front of the rules that decide on the frames, which are `found`.
+    /// Counts the matches of rules that continue, in front of the rules that decide on the frames, which are `found`: in these counters of the
+    /// thread, if it has some.
     #[inline(never)]
     pub(super) fn pass(
         &self,
         continuing: &Continuing,
         (keys, found): (&[Key], &[u32]),
         has_key: impl Fn(usize) -> bool,
-        mut continued: Option<&mut Continued>,
+        (mut continued, own): (Option<&mut Continued>, Option<&mut ThreadFrames>),
     ) {
-        let mut tally = Tally::EMPTY;
+        let mut tally = Tally::new(own);
         continuing.each_match(keys, |frame, rule| {
             // Without a rule that decides, the number is the highest one.
             let end = found.get(frame).copied().unwrap_or(0);
@@ -65,11 +67,11 @@ impl PortRules {
         &self,
         keys: &[Key],
         found: &[u32],
-        continued: Option<&mut Continued>,
+        out: (Option<&mut Continued>, Option<&mut ThreadFrames>),
     ) {
         let compiled = &*self.table.compiled;
         if let Some(continuing) = &compiled.continuing {
-            compiled.pass(continuing, (keys, found), |_| true, continued);
+            compiled.pass(continuing, (keys, found), |_| true, out);
         }
     }
 }

@@ -42,7 +42,7 @@ fn noted(rules: &[Rule]) -> Vec<Option<Statements>> {
 
 fn checked(
     table: RuleTable,
-    (rules, counters): (&[Rule], &[Arc<AtomicU64>]),
+    (rules, counters): (&[Rule], &[Arc<RuleFrames>]),
     policy: (Action, MalformedAction),
     frames: &[(Vec<u8>, usize)],
 ) -> Result<(), TestCaseError> {
@@ -79,9 +79,8 @@ fn checked(
     Ok(())
 }
 
-fn loads(counters: &[Arc<AtomicU64>]) -> Vec<u64> {
-    let loads = counters.iter().map(|one| one.load(Ordering::Relaxed));
-    loads.collect()
+fn loads(counters: &[Arc<RuleFrames>]) -> Vec<u64> {
+    counters.iter().map(|one| one.get()).collect()
 }
 
 proptest! {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Steering rules compared with the reference implementation.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use super::*;
 use crate::filter::steering::{Steering, SteeringRule};
 
