@@ -13,7 +13,7 @@ use quietwire_memory::prefetch;
 
 /// Number of counters that are allocated together.
 const CHUNK: usize = 1024;
-/// Maximum number of chunks. The places are five times [`RULES_MAX`](super::RULES_MAX), because former lists may still be in use.
+/// Maximum number of chunks. The places are more than five times [`RULES_MAX`](super::RULES_MAX), because former lists may still be in use.
 const CHUNKS_MAX: usize = 512;
 /// Maximum number of places.
 const PLACES_MAX: usize = CHUNK * CHUNKS_MAX;
@@ -95,7 +95,7 @@ impl Registry {
 pub struct RuleCounters(Arc<Mutex<Registry>>);
 
 impl fmt::Debug for RuleCounters {
-    /// There may be a million counters.
+    // There may be a million counters.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RuleCounters").finish_non_exhaustive()
     }
@@ -109,14 +109,14 @@ impl RuleCounters {
     /// Creates the counter of a new rule: 0 frames. If all places are in use, threads share it.
     #[must_use]
     pub fn rule(&self) -> Arc<RuleFrames> {
-        let number = self.lock().take_place();
-        let place = number.map(|number| Place {
-            number,
+        let place = self.lock().take_place();
+        let slot = place.map(|place| Slot {
+            place,
             counters: self.clone(),
         });
         Arc::new(RuleFrames {
             others: AtomicU64::new(0),
-            place,
+            slot,
         })
     }
 
@@ -138,14 +138,14 @@ impl RuleCounters {
 
 /// A place in the counters of all threads, for as long as it exists.
 #[derive(Debug)]
-struct Place {
-    number: u32,
+struct Slot {
+    place: u32,
     counters: RuleCounters,
 }
 
-impl Drop for Place {
+impl Drop for Slot {
     fn drop(&mut self) {
-        self.counters.lock().free.push(self.number);
+        self.counters.lock().free.push(self.place);
     }
 }
 
@@ -154,7 +154,7 @@ impl Drop for Place {
 pub struct RuleFrames {
     /// Frames that no thread has counted in counters of its own.
     others: AtomicU64,
-    place: Option<Place>,
+    slot: Option<Slot>,
 }
 
 impl RuleFrames {
@@ -162,12 +162,12 @@ impl RuleFrames {
     #[must_use]
     pub fn get(&self) -> u64 {
         let others = self.others.load(Ordering::Relaxed);
-        let Some(place) = &self.place else {
+        let Some(slot) = &self.slot else {
             return others;
         };
-        let registry = place.counters.lock();
+        let registry = slot.counters.lock();
         let counts = registry.threads.iter();
-        let counts = counts.filter_map(|counts| counts.get(place.number));
+        let counts = counts.filter_map(|counts| counts.get(slot.place));
         counts.fold(others, |sum, count| {
             sum.wrapping_add(count.load(Ordering::Relaxed))
         })
@@ -182,7 +182,7 @@ impl RuleFrames {
     /// Returns its place in the counters of threads, below 2³⁰. Not every place has a counter.
     #[inline(always)]
     pub(super) fn place(&self) -> u32 {
-        self.place.as_ref().map_or(NO_PLACE, |place| place.number)
+        self.slot.as_ref().map_or(NO_PLACE, |slot| slot.place)
     }
 }
 
@@ -190,7 +190,7 @@ impl RuleFrames {
 pub struct ThreadFrames(Arc<Counts>);
 
 impl fmt::Debug for ThreadFrames {
-    /// There may be a million counters.
+    // There may be a million counters.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ThreadFrames").finish_non_exhaustive()
     }

@@ -44,7 +44,7 @@ impl CountedAction {
 /// Actions and numbers of frames of rules, in their order.
 #[derive(Debug)]
 pub(super) struct CountedRules {
-    /// What the packet path reads of each rule.
+    /// The part of each rule that the packet path reads.
     actions: Vec<CountedAction>,
     /// They keep the places of the counters.
     frames: Vec<Arc<RuleFrames>>,
