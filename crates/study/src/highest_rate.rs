@@ -30,6 +30,11 @@ const STALLED_TRIALS: u32 = 8;
 const TOLERANCE: f64 = 0.0025;
 /// Number of trials without a schedule while the device forwards nothing.
 const UNPACED_TRIALS_MAX: u32 = 5;
+/// Factor by which the rate is raised while the device forwards all frames; the maximum number of such steps; and the share of frames that
+/// may be lost, or not offered, at such a rate.
+const RAISE: f64 = 1.5;
+const RAISES_MAX: u32 = 12;
+const RAISE_LOSS: f64 = 0.01;
 /// Lowest rate to try, frames per second.
 const LEAST_PPS: f64 = 500.0;
 /// 100 % of the load is at most this factor above the maximum forwarding rate of the device: so far above that no search ends at a load
@@ -55,7 +60,8 @@ pub(crate) enum Pace {
 pub(crate) type Run<'a, E> = dyn FnMut(&Trial, Pace) -> Result<TrialResult, E> + 'a;
 
 /// Returns the rate that tester and device reach together, before [`CALIBRATION_MARGIN`]. The first trials are as fast as possible; if the
-/// device forwards nothing, each further trial has half the rate. An overloaded device may forward nothing at all (receive livelock).
+/// device forwards nothing, each further trial has half the rate. An overloaded device may forward nothing at all, or less than without
+/// overload (receive livelock).
 ///
 /// # Errors
 /// Errors of trials.
@@ -66,7 +72,8 @@ pub(crate) fn rate_of_both<E>(run: &mut Run<'_, E>, mut trial: Trial) -> Result<
         let unpaced = run(&trial, Pace::Unpaced)?;
         tester_pps = unpaced.achieved_rate_pps;
         if unpaced.forwarding_rate_pps > 0.0 {
-            return Ok(tester_pps.min(most_of_device(unpaced.forwarding_rate_pps)));
+            let from_pps = most_of_device(unpaced.forwarding_rate_pps);
+            return raised(run, trial, from_pps, tester_pps);
         }
     }
     let mut rate_pps = tester_pps / 2.0;
@@ -74,11 +81,36 @@ pub(crate) fn rate_of_both<E>(run: &mut Run<'_, E>, mut trial: Trial) -> Result<
         trial.offered_rate_pps = rate_pps;
         let paced = run(&trial, Pace::Scheduled)?;
         if paced.forwarding_rate_pps > 0.0 {
-            return Ok(rate_pps.min(most_of_device(paced.forwarding_rate_pps)));
+            let from_pps = most_of_device(paced.forwarding_rate_pps);
+            return raised(run, trial, from_pps, rate_pps);
         }
         rate_pps /= 2.0;
     }
     Ok(tester_pps)
+}
+
+/// Raises a rate while the device forwards all frames at it, at most to `most_pps`. Otherwise 100 % of the load would be a rate that the
+/// device can forward, if it forwards less under overload.
+fn raised<E>(
+    run: &mut Run<'_, E>,
+    mut trial: Trial,
+    from_pps: f64,
+    most_pps: f64,
+) -> Result<f64, E> {
+    let mut rate_pps = from_pps;
+    for _ in 0..RAISES_MAX {
+        if rate_pps >= most_pps {
+            return Ok(most_pps);
+        }
+        trial.offered_rate_pps = rate_pps * CALIBRATION_MARGIN;
+        let result = run(&trial, Pace::Scheduled)?;
+        let is_kept = result.achieved_rate_pps >= trial.offered_rate_pps * (1.0 - RAISE_LOSS);
+        if !is_kept || result.loss_ratio > RAISE_LOSS {
+            break;
+        }
+        rate_pps *= RAISE;
+    }
+    Ok(rate_pps.min(most_pps))
 }
 
 /// Returns the rate that is [`DEVICE_SHARE`] times a forwarding rate after the margin. The margin is one of the tester, not of the device.
@@ -197,10 +229,34 @@ mod tests {
             } else {
                 offered_pps.min(device_pps)
             };
+            result.loss_ratio = 1.0 - result.forwarding_rate_pps / offered_pps;
             Ok::<_, Infallible>(result)
         };
         let Ok(rate_pps) = rate_of_both(&mut run, trial);
         rate_pps * CALIBRATION_MARGIN
+    }
+
+    #[test]
+    fn a_device_that_forwards_less_under_overload_is_overloaded_at_full_load() {
+        let file = small();
+        let trial = frames(&file, &file.cases[0], file.traffic.frame_sizes[0]);
+        let mut device = SimulatedDevice::new(SimOptions::default());
+        let mut trials = 0;
+        let mut run = |trial: &Trial, pace: Pace| {
+            trials += 1;
+            let mut result = device.run(trial).unwrap();
+            let offered_pps = match pace {
+                Pace::Scheduled => trial.offered_rate_pps,
+                Pace::Unpaced => 10e6,
+            };
+            result.achieved_rate_pps = offered_pps;
+            result.forwarding_rate_pps = if offered_pps > 1e6 { 5e4 } else { offered_pps };
+            result.loss_ratio = 1.0 - result.forwarding_rate_pps / offered_pps;
+            Ok::<_, Infallible>(result)
+        };
+        let Ok(rate_pps) = rate_of_both(&mut run, trial);
+        assert!((1e6..1.5e6).contains(&(rate_pps * CALIBRATION_MARGIN)));
+        assert!(trials < 12, "{trials}");
     }
 
     #[test]
