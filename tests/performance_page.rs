@@ -759,7 +759,13 @@ fn reports_of_studies_are_read_and_their_shown_part_is_stored() {
     run_study(&file, &mut store, &mut bench, &mut Silent, &stop).unwrap();
     let report = quietwire_report::json(&store.results().unwrap()).unwrap();
     let (study, stored) = study_of(&report);
-    assert!(study.check().unwrap_err().contains("is simulated"));
+    assert_eq!(study.check(), Ok(()));
+    for (key, word) in [("is_simulated", "is simulated"), ("is_quick", "is quick")] {
+        let mut unusable = report.clone();
+        unusable["summary"][key] = json!(true);
+        let error = study_of(&unusable).0.check().unwrap_err();
+        assert!(error.contains(word), "{error}");
+    }
     let page = shootout(&stored);
     for name in ["ours", "theirs"] {
         let row = format!("| {name} | ");
