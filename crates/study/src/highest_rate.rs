@@ -30,11 +30,12 @@ const STALLED_TRIALS: u32 = 8;
 const TOLERANCE: f64 = 0.0025;
 /// Number of trials without a schedule while the device forwards nothing.
 const UNPACED_TRIALS_MAX: u32 = 5;
-/// Factor by which the rate is raised while the device forwards all frames; the maximum number of such steps; and the share of frames that
-/// may be lost, or not offered, at such a rate.
+/// Factor by which the rate is raised while the device forwards all frames; the maximum number of such steps; the share of frames that may be
+/// lost, or not offered, at such a rate; and the number of trials with more that end it.
 const RAISE: f64 = 1.5;
 const RAISES_MAX: u32 = 12;
 const RAISE_LOSS: f64 = 0.01;
+const LOSSES: u32 = 3;
 /// Lowest rate to try, frames per second.
 const LEAST_PPS: f64 = 500.0;
 /// 100 % of the load is at most this factor above the maximum forwarding rate of the device: so far above that no search ends at a load
@@ -103,9 +104,17 @@ fn raised<E>(
             return Ok(most_pps);
         }
         trial.offered_rate_pps = rate_pps * CALIBRATION_MARGIN;
-        let result = run(&trial, Pace::Scheduled)?;
-        let is_kept = result.achieved_rate_pps >= trial.offered_rate_pps * (1.0 - RAISE_LOSS);
-        if !is_kept || result.loss_ratio > RAISE_LOSS {
+        // The first trial after overload may find the device still busy.
+        let mut is_forwarded = false;
+        for _ in 0..LOSSES {
+            let result = run(&trial, Pace::Scheduled)?;
+            let is_kept = result.achieved_rate_pps >= trial.offered_rate_pps * (1.0 - RAISE_LOSS);
+            is_forwarded |= is_kept && result.loss_ratio <= RAISE_LOSS;
+            if is_forwarded {
+                break;
+            }
+        }
+        if !is_forwarded {
             break;
         }
         rate_pps *= RAISE;
@@ -250,13 +259,15 @@ mod tests {
                 Pace::Unpaced => 10e6,
             };
             result.achieved_rate_pps = offered_pps;
-            result.forwarding_rate_pps = if offered_pps > 1e6 { 5e4 } else { offered_pps };
+            // The trial after overload finds it busy.
+            let is_busy = trials == 2 || offered_pps > 1e6;
+            result.forwarding_rate_pps = if is_busy { 5e4 } else { offered_pps };
             result.loss_ratio = 1.0 - result.forwarding_rate_pps / offered_pps;
             Ok::<_, Infallible>(result)
         };
         let Ok(rate_pps) = rate_of_both(&mut run, trial);
         assert!((1e6..1.5e6).contains(&(rate_pps * CALIBRATION_MARGIN)));
-        assert!(trials < 12, "{trials}");
+        assert!(trials < 15, "{trials}");
     }
 
     #[test]
