@@ -472,7 +472,9 @@ impl CardGuest {
         let ready = "quietwire switch show ports >/dev/null 2>&1";
         self.until(&format!("[ ! -e /proc/$(cat /tmp/switch.pid) ] || {ready}"));
         let (code, _) = self.try_run(ready);
-        assert_eq!(code, Some(0), "the switch has ended");
+        if code != Some(0) {
+            panic!("the switch has ended: {}", self.log());
+        }
     }
 
     /// Ends the switch, if one runs. Its threads made no system call that their filters deny.

@@ -102,6 +102,8 @@ impl PortPlan {
                 u16::try_from(threads).unwrap_or(u16::MAX).max(1)
             }
             PortUri::Pcap { .. } => 1,
+            // DPDK's driver refuses other numbers than that of receive queues.
+            PortUri::AfXdp { .. } => self.uri.queues(),
             // These devices have their queues in pairs, or the peer provides a fixed number.
             _ => u16::try_from(threads)
                 .unwrap_or(u16::MAX)
