@@ -18,6 +18,7 @@
 )]
 
 mod blocking;
+mod counter;
 mod crc32c;
 mod deadline;
 pub mod durable;
@@ -63,6 +64,7 @@ mod unix_stream;
 mod unix_time;
 
 pub use blocking::run_within;
+pub use counter::Counter;
 pub use crc32c::crc32c;
 pub use deadline::{Deadline, wait_until};
 pub use fault::Fault;
@@ -72,7 +74,7 @@ pub use lock_file::{ENDING_MAX, ENDING_PAUSE, LockError, LockFile, LockOwner};
 pub use process::{BootId, ProcessHandle, ProcessId};
 pub use program::{find_program, find_program_in, is_program, search_path};
 pub use rate::RateLimit;
-pub use regular_file::{open_regular, open_regular_with, read_regular};
+pub use regular_file::{open_regular, open_regular_with, read_regular, read_up_to};
 pub use seccomp::{Seccomp, UnknownSeccomp};
 pub use text::{read_text, text_error};
 pub use unix_stream::{BoundedStream, StreamSocket, connect_within};

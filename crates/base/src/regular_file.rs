@@ -8,6 +8,9 @@ use std::path::Path;
 
 use nix::libc;
 
+/// Size of the first read, octets. Most files of the kernel are shorter.
+const PIECE: usize = 8 << 10;
+
 /// Opens a regular file for reading.
 ///
 /// # Errors
@@ -36,9 +39,17 @@ pub fn open_regular_with(path: &Path, flags: libc::c_int) -> io::Result<File> {
 /// # Errors
 /// Those of [`open_regular`]; [`io::ErrorKind::Other`] for a longer file.
 pub fn read_regular(path: &Path, octets_max: u64) -> io::Result<Vec<u8>> {
-    let mut octets = Vec::new();
-    let mut file = open_regular(path)?.take(octets_max.saturating_add(1));
-    file.read_to_end(&mut octets)?;
+    read_up_to(open_regular(path)?, octets_max)
+}
+
+/// Reads a file of at most `octets_max` octets to its end.
+///
+/// # Errors
+/// Error of the operating system; [`io::ErrorKind::Other`] for a longer file.
+pub fn read_up_to(file: File, octets_max: u64) -> io::Result<Vec<u8>> {
+    let mut octets = Vec::with_capacity(PIECE);
+    file.take(octets_max.saturating_add(1))
+        .read_to_end(&mut octets)?;
     match octets.len() as u64 <= octets_max {
         true => Ok(octets),
         false => Err(io::Error::other(format!(

@@ -2,8 +2,10 @@
 //! Text of files and streams that users name.
 
 use std::fs::File;
-use std::io::{self, Read as _};
+use std::io;
 use std::path::Path;
+
+use crate::regular_file::read_up_to;
 
 /// Maximum length of a text, octets. The largest configuration is shorter.
 const TEXT_MAX: u64 = 256 << 20;
@@ -18,14 +20,7 @@ pub fn read_text(path: &Path) -> io::Result<String> {
 
 /// Reads a text of at most `octets_max` octets, like [`read_text`].
 fn read_text_up_to(path: &Path, octets_max: u64) -> io::Result<String> {
-    let mut octets = Vec::new();
-    let file = File::open(path)?;
-    file.take(octets_max.saturating_add(1))
-        .read_to_end(&mut octets)?;
-    if octets.len() as u64 > octets_max {
-        let what = format!("it is longer than {octets_max} octets");
-        return Err(io::Error::other(what));
-    }
+    let octets = read_up_to(File::open(path)?, octets_max)?;
     String::from_utf8(octets)
         .map_err(|error| text_error(io::Error::new(io::ErrorKind::InvalidData, error)))
 }

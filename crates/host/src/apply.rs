@@ -73,40 +73,33 @@ impl ApplyReport {
     }
 }
 
-/// Returns the differences between machine and plan that [`apply`] would remove. Changes nothing.
+/// Differences between machine and plan.
+#[derive(Clone, Debug, Default)]
+pub struct Differences {
+    /// Those that [`apply`] would remove.
+    pub removable: Vec<Difference>,
+    /// Those that only the kernel can remove: interrupts whose CPUs it chooses itself.
+    pub fixed: Vec<Difference>,
+}
+
+/// Returns the differences between machine and plan. Changes nothing.
 ///
 /// # Errors
 /// [`ApplyError::Unreadable`].
-pub fn differences(target: &Target<'_>, plan: &Plan) -> Result<Vec<Difference>, ApplyError> {
-    differences_of(target, plan, |step| !step.is_fixed())
-}
-
-/// Returns the differences between machine and plan that only the kernel can remove: interrupts whose CPUs it chooses itself. Changes
-/// nothing.
-///
-/// # Errors
-/// [`ApplyError::Unreadable`].
-pub fn fixed_differences(target: &Target<'_>, plan: &Plan) -> Result<Vec<Difference>, ApplyError> {
-    differences_of(target, plan, Step::is_fixed)
-}
-
-/// Returns the differences between machine and some steps of the plan.
-fn differences_of(
-    target: &Target<'_>,
-    plan: &Plan,
-    is_included: impl Fn(&Step) -> bool,
-) -> Result<Vec<Difference>, ApplyError> {
+pub fn differences(target: &Target<'_>, plan: &Plan) -> Result<Differences, ApplyError> {
     let noted = Noted::new(target.files);
     let target = &Target {
         files: &noted,
         ..target.clone()
     };
-    let steps = step::steps(target, plan);
-    let found = steps
-        .iter()
-        .filter(|step| is_included(step))
-        .flat_map(|step| step.difference(target))
-        .collect();
+    let mut found = Differences::default();
+    for step in step::steps(target, plan) {
+        let list = match step.is_fixed() {
+            true => &mut found.fixed,
+            false => &mut found.removable,
+        };
+        list.extend(step.difference(target));
+    }
     require_readable(&noted)?;
     Ok(found)
 }

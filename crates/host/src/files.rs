@@ -8,7 +8,7 @@ pub(crate) mod hanging;
 
 use std::fmt::Debug;
 use std::fs::{self, File};
-use std::io::{self, ErrorKind, Read as _};
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::Duration;
@@ -77,22 +77,11 @@ pub trait Files: Debug {
 
 /// Maximum length of a text, octets. Files of the kernel and the database of Open vSwitch are shorter.
 const TEXT_MAX: u64 = 64 << 20;
-/// Size of the first read, octets. Most files of the kernel are shorter.
-const PIECE: usize = 8 << 10;
 
 /// Reads a text of at most `octets_max` octets: `verify` also reads files of other programs, which may have replaced them.
 fn read_up_to(path: &Path, octets_max: u64) -> io::Result<String> {
-    let mut octets = Vec::with_capacity(PIECE);
-    let file = File::open(path)?;
-    file.take(octets_max.saturating_add(1))
-        .read_to_end(&mut octets)?;
-    match octets.len() as u64 <= octets_max {
-        true => String::from_utf8(octets)
-            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error)),
-        false => Err(io::Error::other(format!(
-            "it is longer than {octets_max} octets"
-        ))),
-    }
+    let octets = quietwire_base::read_up_to(File::open(path)?, octets_max)?;
+    String::from_utf8(octets).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))
 }
 
 impl Files for Disk {

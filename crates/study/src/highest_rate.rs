@@ -104,22 +104,25 @@ fn raised<E>(
             return Ok(most_pps);
         }
         trial.offered_rate_pps = rate_pps * CALIBRATION_MARGIN;
-        // The first trial after overload may find the device still busy.
-        let mut is_forwarded = false;
-        for _ in 0..LOSSES {
-            let result = run(&trial, Pace::Scheduled)?;
-            let is_kept = result.achieved_rate_pps >= trial.offered_rate_pps * (1.0 - RAISE_LOSS);
-            is_forwarded |= is_kept && result.loss_ratio <= RAISE_LOSS;
-            if is_forwarded {
-                break;
-            }
-        }
-        if !is_forwarded {
+        if !is_forwarded(run, &trial)? {
             break;
         }
         rate_pps *= RAISE;
     }
     Ok(rate_pps.min(most_pps))
+}
+
+/// Returns true if the tester offers and the device forwards all frames of a trial but a few. It is repeated, because the first trial after
+/// overload may find the device still busy.
+fn is_forwarded<E>(run: &mut Run<'_, E>, trial: &Trial) -> Result<bool, E> {
+    for _ in 0..LOSSES {
+        let result = run(trial, Pace::Scheduled)?;
+        let is_kept = result.achieved_rate_pps >= trial.offered_rate_pps * (1.0 - RAISE_LOSS);
+        if is_kept && result.loss_ratio <= RAISE_LOSS {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Returns the rate that is [`DEVICE_SHARE`] times a forwarding rate after the margin. The margin is one of the tester, not of the device.

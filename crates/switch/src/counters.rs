@@ -2,8 +2,7 @@
 //! Packet path counters. One forwarding thread writes each block, which has its own cache lines. The control thread reads it at any time
 //! with a plain load. Counters never decrease.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
+pub(crate) use quietwire_base::Counter;
 use quietwire_tables::drops::{PortDrop, RouterDrop};
 use quietwire_tables::filter::RuleEffect;
 use quietwire_tables::named;
@@ -12,31 +11,6 @@ use quietwire_tables::route::{Punt, Tally};
 
 /// Maximum number of ports of a switch. Those that have a driver of DPDK are at most [`quietwire_dpdk::DEVICES_MAX`].
 pub const PORTS_MAX: usize = PortMask::PORTS;
-
-/// A counter with one writing thread and any number of readers.
-#[derive(Debug, Default)]
-pub(crate) struct Counter(AtomicU64);
-
-impl Counter {
-    /// Adds to the counter. Only the owning thread may call it.
-    #[inline(always)]
-    pub(crate) fn add(&self, count: u64) {
-        if count > 0 {
-            let now = self.0.load(Ordering::Relaxed);
-            self.0.store(now.wrapping_add(count), Ordering::Relaxed);
-        }
-    }
-
-    /// Sets the counter to a count that the owning thread maintains itself.
-    #[inline(always)]
-    pub(crate) fn set(&self, count: u64) {
-        self.0.store(count, Ordering::Relaxed);
-    }
-
-    pub(crate) fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
 
 /// Counters of dropped frames, by reason.
 #[derive(Debug)]

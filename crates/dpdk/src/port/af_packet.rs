@@ -35,8 +35,9 @@ use nix::errno::Errno;
 use nix::libc;
 use nix::net::if_::if_nametoindex;
 use nix::unistd::{SysconfVar, sysconf};
+use quietwire_base::Counter;
 
-use self::counters::{RxCounters, TxCounters, add};
+use self::counters::{RxCounters, TxCounters};
 use self::geometry::Geometry;
 use self::messages::{Added, Messages, free};
 use self::ring::Ring;
@@ -92,8 +93,8 @@ impl Interface {
 
     /// Returns the counters of all queues.
     pub(crate) fn stats(&self) -> PortStats {
-        let count = |sum: &mut u64, counter: &AtomicU64| {
-            *sum = sum.saturating_add(counter.load(Ordering::Relaxed));
+        let count = |sum: &mut u64, counter: &Counter| {
+            *sum = sum.saturating_add(counter.get());
         };
         let mut stats = PortStats::default();
         for queue in &self.queues {
@@ -113,16 +114,15 @@ impl Interface {
     pub(crate) fn extended_stats(&self) -> Vec<(String, u64)> {
         let mut all = Vec::new();
         for (number, queue) in self.queues.iter().enumerate() {
-            let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
             let counters = [
-                ("rx", "packets", read(&queue.rx.frames)),
-                ("rx", "bytes", read(&queue.rx.octets)),
+                ("rx", "packets", queue.rx.frames.get()),
+                ("rx", "bytes", queue.rx.octets.get()),
                 ("rx", "missed", queue.missed()),
-                ("rx", "errors", read(&queue.rx.errors)),
-                ("rx", "no_buffers", read(&queue.rx.no_buffers)),
-                ("tx", "packets", read(&queue.tx.frames)),
-                ("tx", "bytes", read(&queue.tx.octets)),
-                ("tx", "errors", read(&queue.tx.errors)),
+                ("rx", "errors", queue.rx.errors.get()),
+                ("rx", "no_buffers", queue.rx.no_buffers.get()),
+                ("tx", "packets", queue.tx.frames.get()),
+                ("tx", "bytes", queue.tx.octets.get()),
+                ("tx", "errors", queue.tx.errors.get()),
             ];
             let counters = counters.iter().filter(|(.., value)| *value > 0);
             all.extend(
@@ -178,7 +178,7 @@ impl Interface {
 impl Queue {
     fn missed(&self) -> u64 {
         let more = u64::from(self.receiver.take_drops());
-        let lost = self.rx.lost.load(Ordering::Relaxed);
+        let lost = self.rx.lost.get();
         let before = self.missed.fetch_add(more, Ordering::Relaxed);
         before.saturating_add(more).saturating_add(lost)
     }
@@ -222,7 +222,7 @@ impl AfPacketRx {
             let dropped = (0..ready)
                 .map_while(|_| self.ring.next_received().map(drop))
                 .count();
-            add(&self.queue.rx.no_buffers, dropped as u64);
+            self.queue.rx.no_buffers.add(dropped as u64);
             return 0;
         }
         let (mut filled, mut octets, mut whole_octets) = (0, 0, 0);
@@ -257,7 +257,7 @@ impl AfPacketRx {
                     unsafe { whole::receive(&self.queue.receiver, &queued, mbuf, pools) }
                 }
                 Content::Lost => {
-                    add(&self.queue.rx.lost, 1);
+                    self.queue.rx.lost.add(1);
                     continue;
                 }
                 Content::Invalid => Err(Refusal::Invalid),
@@ -279,8 +279,8 @@ impl AfPacketRx {
             free(unused);
         }
         let counters = &self.queue.rx;
-        add(&counters.frames, filled as u64);
-        add(&counters.octets, octets);
+        counters.frames.add(filled as u64);
+        counters.octets.add(octets);
         burst.append_raw(mbufs.iter().copied().take(filled))
     }
 
@@ -289,8 +289,8 @@ impl AfPacketRx {
     fn refuse(&self, mbuf: *mut sys::rte_mbuf, refusal: Refusal) {
         let counters = &self.queue.rx;
         match refusal {
-            Refusal::Invalid => add(&counters.errors, 1),
-            Refusal::NoBuffers => add(&counters.no_buffers, 1),
+            Refusal::Invalid => counters.errors.add(1),
+            Refusal::NoBuffers => counters.no_buffers.add(1),
         }
         reset(mbuf);
     }
@@ -338,7 +338,7 @@ impl AfPacketTx {
         let Self { whole, queue } = self;
         whole.count_call();
         let octets: u64 = burst.lengths().map(u64::from).sum();
-        let octets_before = queue.tx.octets.load(Ordering::Relaxed);
+        let octets_before = queue.tx.octets.get();
         let mut messages = Messages::new();
         let mut mbufs: Mbufs = [ptr::null_mut(); BURST_MAX];
         let mut count = 0;
@@ -367,8 +367,8 @@ impl AfPacketTx {
                 added = if is_whole {
                     let (added, length) = send_whole(whole, mbuf);
                     sent += usize::from(length > 0);
-                    add(&queue.tx.frames, u64::from(length > 0));
-                    add(&queue.tx.octets, u64::from(length));
+                    queue.tx.frames.add(u64::from(length > 0));
+                    queue.tx.octets.add(u64::from(length));
                     added
                 } else {
                     // SAFETY: as above.
@@ -390,9 +390,9 @@ impl AfPacketTx {
         refused += dropped;
         burst.append_raw(mbufs.iter().copied().take(count).skip(taken));
         if refused > 0 {
-            add(&queue.tx.errors, refused as u64);
+            queue.tx.errors.add(refused as u64);
             let kept: u64 = burst.lengths().map(u64::from).sum();
-            let sent_octets = queue.tx.octets.load(Ordering::Relaxed) - octets_before;
+            let sent_octets = queue.tx.octets.get() - octets_before;
             burst.note_refused(octets.saturating_sub(kept + sent_octets));
         }
         sent

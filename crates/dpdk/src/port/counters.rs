@@ -1,26 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Counters of one queue: written by the thread that owns the queue, read by any thread.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use quietwire_base::Counter;
 
 use super::stats::PortStats;
-
-/// A counter with one writer.
-#[derive(Debug, Default)]
-pub(crate) struct Counter(AtomicU64);
-
-impl Counter {
-    #[inline(always)]
-    pub(crate) fn add(&self, count: u64) {
-        // There is one writer, so no read-modify-write is needed.
-        let value = self.0.load(Ordering::Relaxed).wrapping_add(count);
-        self.0.store(value, Ordering::Relaxed);
-    }
-
-    pub(crate) fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
 
 /// Counters of a queue, in a separate cache line because its thread writes them every burst.
 #[derive(Debug, Default)]

@@ -21,6 +21,8 @@ use crate::sys::TO_CUT;
 
 /// Longest frame with segmentation, octets: 64 KiB of IP after an Ethernet header and tags.
 pub(super) const SEGMENTED_MAX: u32 = 65_536 + 128;
+/// Most buffers of a frame with segmentation: those of the longest one in buffers of 2 KiB, the smallest (see `buffer_size`).
+pub(super) const SEGMENTED_BUFFERS_MAX: usize = SEGMENTED_MAX.div_ceil(2048) as usize;
 /// Space of a large buffer, octets. Together with the smallest buffer (2048), it is more than [`SEGMENTED_MAX`], and with its headroom not
 /// more than a buffer can have.
 pub(super) const LARGE_SPACE: u16 = 64_000;

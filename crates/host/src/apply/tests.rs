@@ -279,6 +279,16 @@ fn a_plan_is_applied_once_and_rolled_back() {
     }
 }
 
+/// Returns the differences that `apply` would remove.
+fn differences(target: &Target<'_>, plan: &Plan) -> Result<Vec<Difference>, ApplyError> {
+    super::differences(target, plan).map(|found| found.removable)
+}
+
+/// Returns the differences that only the kernel can remove.
+fn fixed_differences(target: &Target<'_>, plan: &Plan) -> Result<Vec<Difference>, ApplyError> {
+    super::differences(target, plan).map(|found| found.fixed)
+}
+
 #[test]
 fn an_interrupt_that_only_the_kernel_can_move_is_reported_as_such_and_stays() {
     let rig = Rig::new(FIRST_VERSION);

@@ -570,9 +570,10 @@ impl Pool {
         let is_free_choice = self.hold_down_s == 0 && self.share.is_whole();
         let has_range = |external: &usize| {
             let external = self.externals.get(*external);
-            external.is_some_and(|one| wanted.is_some() && one.free.count(wanted) > 0)
+            external.is_some_and(|one| one.free.count(wanted) > 0)
         };
-        let preferred = order().find(has_range).filter(|_| is_free_choice);
+        let prefers_range = is_free_choice && wanted.is_some();
+        let preferred = prefers_range.then(|| order().find(has_range)).flatten();
         let external = preferred.or_else(|| order().find(has_block));
         let external = external.ok_or(NatDrop::NoPorts)?;
         let number = self.begin_host(address, u16::try_from(external).unwrap_or(0))?;

@@ -157,9 +157,10 @@ fn dry_run(
     target: &Target<'_>,
     plan: &quietwire_host::partition::Plan,
 ) -> Result<()> {
+    let found = apply::differences(target, plan)?;
     let mut dry = DryRun {
-        differences: apply::differences(target, plan)?,
-        fixed: apply::fixed_differences(target, plan)?,
+        differences: found.removable,
+        fixed: found.fixed,
         pending: apply::pending(target, plan),
     };
     if args.machine.root.is_file() {

@@ -11,11 +11,12 @@ use std::{array, ptr};
 use nix::errno::Errno;
 use nix::libc;
 
-use super::counters::{TxCounters, add};
+use super::counters::TxCounters;
 use super::slot;
 use super::socket::PacketSocket;
 use crate::BURST_MAX;
-use crate::burst::{Burst, first_segment};
+use crate::burst::Burst;
+use crate::port::transfer::Outgoing;
 use crate::sys::{self, field};
 
 /// Maximum number of pieces of all frames of a call. A frame of the longest size in the smallest buffers has fewer.
@@ -100,19 +101,17 @@ impl Messages {
         ) else {
             return Added::Full;
         };
-        let mut segment = mbuf;
-        for piece in pieces.iter_mut() {
-            if segment.is_null() {
+        // SAFETY: the buffer is owned.
+        let frame = unsafe { Outgoing::of_buffer(mbuf) };
+        let mut octets = frame.segments();
+        for piece in pieces {
+            let Some(octets) = octets.next() else {
                 return Added::Unfit;
-            }
-            // SAFETY: the segments of an owned buffer are a list that ends with null; they are only read.
-            let octets: &[u8] = unsafe { first_segment(segment) };
+            };
             piece.write(libc::iovec {
                 iov_base: octets.as_ptr().cast_mut().cast(),
                 iov_len: octets.len(),
             });
-            // SAFETY: as above.
-            segment = unsafe { *field::next(segment) };
         }
         header.write(libc::mmsghdr {
             msg_hdr: libc::msghdr {
@@ -176,8 +175,8 @@ impl Messages {
         burst.append_raw(self.mbufs.iter().copied().take(self.count).skip(done));
         (self.count, self.pieces_used) = (0, 0);
         let sent = done.saturating_sub(dropped);
-        add(&counters.frames, sent as u64);
-        add(&counters.octets, octets);
+        counters.frames.add(sent as u64);
+        counters.octets.add(octets);
         (sent, dropped)
     }
 

@@ -17,13 +17,13 @@ use crate::burst::{self, Mbuf, space};
 use crate::eal::Eal;
 use crate::mempool::Mempool;
 use crate::port::features::Features;
-use crate::port::offload::{LARGE_SPACE, Offload, SEGMENTED_MAX, header_of};
+use crate::port::offload::{
+    LARGE_SPACE, Offload, SEGMENTED_BUFFERS_MAX as BUFFERS_MAX, SEGMENTED_MAX, header_of,
+};
 use crate::port::transfer::Outgoing;
 use crate::segment::{LargeKind, MERGED_MAX};
 use crate::sys::{self, field};
 
-/// Most buffers of a frame: those of the longest one in buffers of 2 KiB, the smallest (see `buffer_size`).
-const BUFFERS_MAX: usize = SEGMENTED_MAX.div_ceil(2048) as usize;
 /// Number of large buffers, for all ports: those of bursts of some threads. A frame that gets none is in small buffers.
 const LARGE_BUFFERS: u32 = 32;
 /// Most pieces of a frame to send. Buffers of other ports may be filled in part only.

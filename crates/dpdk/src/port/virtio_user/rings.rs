@@ -13,15 +13,13 @@ use crate::burst::{Burst, Mbuf};
 use crate::mempool::Mempool;
 use crate::port::counters::QueueCounters;
 use crate::port::in_place::{self, BufferSink, FrameReader, FrameSource, FramesTaken, Scratch};
-use crate::port::offload::{DeviceOffloads, Offload, header_of};
+use crate::port::offload::{DeviceOffloads, Offload, SEGMENTED_BUFFERS_MAX, header_of};
 use crate::port::peer::Status;
 use crate::port::transfer::{self, Arrival, Next, Outcome, Outgoing, Passed, Sink, Source};
 use crate::segment::LargeKind;
 
 /// Segmentation that a back end may offer for transmitted frames.
 const SEGMENTATION: u64 = NET_F_HOST_TSO4 | NET_F_HOST_TSO6 | NET_F_HOST_USO;
-/// Maximum number of buffers of a frame: 64 KiB in buffers of 2 KiB, the smallest.
-const LARGE_PIECES: usize = 32;
 
 /// A receive ring of either kind.
 #[derive(Debug)]
@@ -243,7 +241,7 @@ impl<Q: Queue> Sink for TxBurst<'_, Q> {
     fn ready(&mut self, count: usize) {
         // The ring reclaims no buffers between the frames of a burst, and a large frame requires many.
         let pieces = if self.context.has_segmentation {
-            LARGE_PIECES
+            SEGMENTED_BUFFERS_MAX
         } else {
             1
         };
