@@ -29,9 +29,9 @@ const LOOKS: usize = 50;
 const STARVED: Duration = Duration::from_millis(200);
 /// Largest share of the trials, which are equally long, that may be invalid. With more, the result is unknown.
 const INVALID_MAX: f64 = 0.05;
-/// The same for a run shorter than [`GROWTH_ENDS`], which has few trials, and other tests at the same time. In one of them, the machine may
-/// starve the switch.
-const INVALID_MAX_SHORT: f64 = 0.75;
+/// Largest share of the trials of a run shorter than [`GROWTH_ENDS`] in which the machine or the tester may lose frames. Such a run has few
+/// trials, and other tests at the same time. A trial without loss counts also if the tester was late.
+const LOSING_MAX_SHORT: f64 = 0.75;
 
 /// Judgement of a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -277,17 +277,17 @@ impl Samples {
         trials.filter(|trial| is_counted(trial.judgement)).count()
     }
 
-    /// Checks that enough trials of a run are valid.
+    /// Checks that enough trials of a run show whether the switch loses frames.
     fn check_validity(&self, duration: Duration) {
-        let (all, invalid) = (self.trials.len(), self.count(Judgement::is_invalid));
-        let starved = self.count(|one| one == Judgement::InvalidStarved);
-        let (limit, is_starved) = if duration >= GROWTH_ENDS {
-            (INVALID_MAX, false)
+        let all = self.trials.len();
+        let (limit, unknown) = if duration >= GROWTH_ENDS {
+            (INVALID_MAX, self.count(Judgement::is_invalid))
         } else {
-            (INVALID_MAX_SHORT, starved > 1)
+            let losing = self.trials.iter().filter(|one| one.excluded_frames > 0);
+            (LOSING_MAX_SHORT, losing.count())
         };
         assert!(
-            all > 0 && invalid as f64 <= limit * all as f64 && !is_starved,
+            all > 0 && unknown as f64 <= limit * all as f64,
             "the result is unknown: too many trials are invalid (run the soak on a quiet machine): {}",
             self.summary()
         );
@@ -309,20 +309,14 @@ impl Samples {
     /// Checks what only the whole run shows.
     pub(crate) fn check(&self, duration: Duration, changes: u64) {
         self.check_validity(duration);
-        let valid = self.trials.iter().filter(|trial| trial.is_valid);
-        let frames: u64 = valid.map(|trial| trial.offered_frames).sum();
-        assert!(frames > 0, "no trial was valid: {:?}", self.trials);
+        let lossless = self.trials.iter().filter(|one| one.excluded_frames == 0);
+        let frames: u64 = lossless.map(|trial| trial.offered_frames).sum();
+        assert!(frames > 0, "no frame was sent: {:?}", self.trials);
         let (first, last) = (self.rests.first().unwrap(), self.rests.last().unwrap());
         let held: Vec<usize> = self.rests.iter().map(|rest| rest.descriptors).collect();
+        // Ports that are added at run time fill the stock. One that fails may take of it. Nothing else adds.
         let stocked = first.descriptors..=first.descriptors + STOCK;
-        assert!(stocked.contains(&last.descriptors), "{held:?}");
-        // The first port that is added at run time makes the stock, once; nothing else adds.
-        let before_stock = held.iter().take_while(|one| **one == first.descriptors);
-        let after = held.iter().skip(before_stock.count());
-        assert!(
-            after.copied().all(|one| one == last.descriptors),
-            "{held:?}"
-        );
+        assert!(held.iter().all(|one| stocked.contains(one)), "{held:?}");
         let hours = |seconds: f64| seconds / 3600.0;
         if duration >= GROWTH_ENDS {
             let rate = changes as f64 / hours(duration.as_secs_f64());
@@ -353,15 +347,15 @@ impl Samples {
     }
 }
 
-/// A run with valid trials, and this many invalid ones.
-fn run_with(valid: usize, invalid: usize, judgement: Judgement) -> Samples {
-    let trial = |judgement: Judgement| Sample {
+/// A run with valid trials, and this many invalid ones, each of which lost so many frames.
+fn run_with(valid: usize, (invalid, lost): (usize, u64), judgement: Judgement) -> Samples {
+    let trial = |judgement: Judgement, lost| Sample {
         at_s: 0.0,
         is_valid: judgement == Judgement::Valid,
         judgement,
         offered_frames: 100,
         lost_frames: 0,
-        excluded_frames: 0,
+        excluded_frames: lost,
         p99_9_ns: None,
         p99_99_ns: None,
         max_ns: 1,
@@ -369,8 +363,8 @@ fn run_with(valid: usize, invalid: usize, judgement: Judgement) -> Samples {
         changes: 0,
         memory: Memory::default(),
     };
-    let mut trials = vec![trial(Judgement::Valid); valid];
-    trials.extend(vec![trial(judgement); invalid]);
+    let mut trials = vec![trial(Judgement::Valid, 0); valid];
+    trials.extend(vec![trial(judgement, lost); invalid]);
     Samples {
         trials,
         rests: Vec::new(),
@@ -405,13 +399,13 @@ fn a_run_with_many_invalid_trials_has_an_unknown_result() {
     };
     let short = Duration::from_secs(7);
     for judgement in [Judgement::InvalidTester, Judgement::InvalidStarved] {
-        assert!(is_known(95, 5, judgement, GROWTH_ENDS));
-        assert!(!is_known(94, 6, judgement, GROWTH_ENDS));
-        assert!(is_known(1, 1, judgement, short));
-        assert!(!is_known(1, 4, judgement, short));
-        assert!(!is_known(0, 1, judgement, short));
+        assert!(is_known(95, (5, 0), judgement, GROWTH_ENDS));
+        assert!(!is_known(94, (6, 0), judgement, GROWTH_ENDS));
+        assert!(is_known(1, (3, 1), judgement, short));
+        assert!(!is_known(1, (4, 1), judgement, short));
+        assert!(!is_known(0, (1, 1), judgement, short));
     }
-    assert!(is_known(1, 3, Judgement::InvalidTester, short));
-    assert!(!is_known(8, 2, Judgement::InvalidStarved, short));
-    assert!(!is_known(0, 0, Judgement::InvalidTester, short), "no trial");
+    assert!(is_known(0, (1, 0), Judgement::InvalidTester, short));
+    let none = is_known(0, (0, 0), Judgement::InvalidTester, short);
+    assert!(!none, "no trial");
 }
