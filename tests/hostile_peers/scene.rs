@@ -202,7 +202,8 @@ impl Scene {
         }
         command.args(["--rate", &rate.to_string(), "--warm-up", "0s"]);
         command.args(["--direction", "both", "--drain", "300ms"]);
-        command.args(["--memory-mib", "96", "--no-huge"]);
+        // Frames of 0.8 s fit in a ring: other tests may take the CPU from the switch.
+        command.args(["--ring-size", "4096", "--memory-mib", "128", "--no-huge"]);
         command.args(["--isolation", "none", "--json"]);
         command.args(["--duration", &format!("{}ms", time.as_millis())]);
         command
