@@ -206,12 +206,24 @@ fn compare(sent: &Direction, arrived: &Direction, case: &str) {
     assert!(arrived.ends.iter().any(|(flag, _)| *flag == FIN), "{case}");
 }
 
+/// Checks that the SYN of a direction has the maximum segment size of the MTU (RFC 9293, section 3.7.1).
+fn has_segment_size(arrived: &Direction, to: &str, mtu: &str, case: &str) {
+    let headers = if to.contains(':') { 60 } else { 40 };
+    let size = mtu.parse::<u16>().unwrap() - headers;
+    // It is the first option that the kernel writes.
+    let option = format!("0204{size:04x}");
+    let mut others = arrived.others.iter();
+    let has_size =
+        others.any(|(_, flags, fields)| flags & SYN != 0 && fields.3.starts_with(&option));
+    assert!(has_size, "{case}: {option}: {:?}", arrived.others);
+}
+
 fn pattern(seed: usize) -> Vec<u8> {
     (0..OCTETS).map(|at| ((at + seed) % 251) as u8).collect()
 }
 
 /// Sends data both ways over one connection.
-fn exchange(net: &Net, to: &str, port: u16) {
+pub(crate) fn exchange(net: &Net, to: &str, port: u16) {
     let to = SocketAddr::new(to.parse::<IpAddr>().unwrap(), port);
     let listener = net.right.within(move || TcpListener::bind(to).unwrap());
     let listener = listener.join().unwrap();
@@ -275,17 +287,20 @@ const fn routed(name: &'static str, uris: [&'static str; 2], counter: &'static s
     }
 }
 
+/// Returns the case with an MTU of 9,000 octets.
+const fn jumbo(case: Case) -> Case {
+    Case {
+        mtu: "9000",
+        ..case
+    }
+}
+
 #[test]
 fn segments_at_both_ends_are_the_same() {
-    const LANES: usize = 3;
-    let cases = [
+    are_all_the_same(&[
         bridged("cpt", TAPS, "tx_tso_frames"),
         bridged("cpv", PAIRS, "tx_tso_frames"),
         bridged("cpp", PACKETS, "tx_tso_frames"),
-        Case {
-            mtu: "9000",
-            ..bridged("cpj", PACKETS, "tx_tso_frames")
-        },
         bridged("cpx", CUT, "segmented"),
         bridged("cpg", ["af-xdp:l0", "af-packet:r0?gro=on"], "merged"),
         bridged(
@@ -300,11 +315,28 @@ fn segments_at_both_ends_are_the_same() {
         ),
         routed("crt", TAPS, "tx_tso_frames"),
         routed("crx", CUT, "segmented"),
-        Case {
-            mtu: "9000",
-            ..routed("crj", TAPS, "tx_tso_frames")
-        },
-    ];
+        routed("crg", ["af-xdp:l0", "af-packet:r0?gro=on"], "merged"),
+        routed(
+            "crm",
+            ["af-xdp:l0", "veth:qwcpr?netns=NETNS&gro=on"],
+            "merged",
+        ),
+    ]);
+}
+
+#[test]
+fn segments_of_jumbo_frames_at_both_ends_are_the_same() {
+    are_all_the_same(&[
+        jumbo(bridged("cjp", PACKETS, "tx_tso_frames")),
+        jumbo(bridged("cjv", PAIRS, "tx_tso_frames")),
+        jumbo(routed("crj", TAPS, "tx_tso_frames")),
+        jumbo(routed("cjr", PACKETS, "tx_tso_frames")),
+        jumbo(routed("cjw", PAIRS, "tx_tso_frames")),
+    ]);
+}
+
+fn are_all_the_same(cases: &[Case]) {
+    const LANES: usize = 3;
     // Side by side: captures wait for silence.
     std::thread::scope(|scope| {
         for cases in cases.chunks(cases.len().div_ceil(LANES)) {
@@ -364,6 +396,7 @@ fn are_the_same(case: &Case) {
             };
             let what = format!("{name} to {to}, from the server: {is_from_server}");
             compare(sent, arrived, &what);
+            has_segment_size(arrived, to, mtu, &what);
             // Data that are sent again have none (RFC 3168, section 6.1.5).
             let is_marked = |piece: &Piece| piece.fields.4 & ECN != 0;
             assert!(arrived.pieces.iter().any(is_marked), "{what}: no mark");
@@ -373,5 +406,28 @@ fn are_the_same(case: &Case) {
     // Frames passed whole, cut or merged, as the case says.
     let port = switch.port("right");
     assert!(port[counter].as_u64() > Some(0), "{name}: {port}");
+    if counter == "merged" {
+        merges_to_the_right_only(&switch, name);
+    }
     assert_eq!(switch.end(), Some(0));
+}
+
+/// Checks the counters of ports of which only the right one accepts large frames: its port merges segments of the left host, and the switch
+/// segments frames of the right one.
+fn merges_to_the_right_only(switch: &Switch, case: &str) {
+    let [left, right] = ["left", "right"].map(|port| switch.port(port));
+    // Fewer frames than segments.
+    let whole = right["tx_tso_frames"].as_u64();
+    assert!(
+        whole > Some(0) && whole < right["merged"].as_u64(),
+        "{case}: {right}"
+    );
+    assert_eq!(right["segmented"], 0, "{case}: {right}");
+    assert!(left["segmented"].as_u64() > Some(0), "{case}: {left}");
+    for counter in ["merged", "tx_tso_frames"] {
+        assert_eq!(left[counter], 0, "{case} {counter}: {left}");
+    }
+    for port in [left, right] {
+        assert_eq!(port["drops"]["not_segmented"], 0, "{case}: {port}");
+    }
 }

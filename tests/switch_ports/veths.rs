@@ -3,7 +3,8 @@
 
 use tempfile::TempDir;
 
-use crate::offloads::{IPV4, Net};
+use crate::captures::exchange;
+use crate::offloads::{IPV4, IPV6, Net};
 use crate::rig::{self, Namespace, Switch, quietwire, run, until};
 
 /// Near ends of the left and the right host.
@@ -88,6 +89,63 @@ fn pairs_carry_streams_while_threads_sleep() {
     net.carries();
     assert_eq!(switch.end(), Some(0));
     assert!(!has_pairs(&net));
+}
+
+/// The left and the right host are in VLAN 5 and another host is in VLAN 6 of two bridges. A bridge of the kernel connects the trunks of
+/// both: tagged frames go into a pair and come from one.
+#[test]
+fn pairs_carry_streams_in_vlans_of_trunks() {
+    const OTHER: &str = "10.213.8.3";
+    let net = Net::without_cables("pair-vlan");
+    let [cable, other] = ["cable", "other"].map(|end| Namespace::new(&format!("pair-vlan-{end}")));
+    let directory = TempDir::new().unwrap();
+    let ports = [
+        ("left", &net.left, "eth0"),
+        ("one", &cable, "one"),
+        ("two", &cable, "two"),
+        ("right", &net.right, "eth0"),
+        ("other", &other, "eth0"),
+    ];
+    let ports = ports.map(|(port, host, peer)| {
+        let uri = format!("veth:qw{port}?netns={}&peer={peer}", host.name());
+        (port, uri)
+    });
+    let bridges = [
+        "--bridge",
+        "first=left,one",
+        "--bridge",
+        "second=two,right,other",
+    ];
+    let switch = Switch::start(&net.middle, directory.path(), &ports, &bridges);
+    for (port, vlan) in [("left", "5"), ("right", "5"), ("other", "6")] {
+        switch.change(&["set", "port", port, "--access", vlan]);
+    }
+    cable.ip(&["link", "add", "cable", "type", "bridge"]);
+    cable.ip(&["link", "set", "cable", "up"]);
+    for trunk in ["one", "two"] {
+        switch.change(&["set", "port", trunk, "--trunk", "5,6"]);
+        cable.ip(&["link", "set", trunk, "master", "cable"]);
+    }
+    net.add_addresses();
+    let address = format!("{OTHER}/24");
+    other.ip(&["addr", "add", &address, "dev", "eth0"]);
+    ping(&net);
+    for to in [IPV4[1], IPV6[1]] {
+        exchange(&net, to, 5000);
+    }
+    net.has_no_wrong_checksum();
+    for port in ["left", "one", "two", "right"] {
+        let port = switch.port(port);
+        assert!(port["tx_tso_frames"].as_u64() > Some(0), "{port}");
+        assert_eq!(port["drops"]["not_segmented"], 0, "{port}");
+    }
+    // The trunks carry both VLANs, and the hosts of one do not reach those of the other.
+    let mut request = net.left.command("busybox");
+    request.args(["ping", "-c", "1", "-W", "1", OTHER]);
+    assert!(!request.status().unwrap().success());
+    switch.change(&["set", "port", "left", "--access", "6"]);
+    rig::ping(&net.left, OTHER);
+    assert_eq!(switch.end(), Some(0));
 }
 
 #[test]
