@@ -13,6 +13,7 @@ use serde::{Serialize, Serializer};
 use crate::deadline::Deadline;
 use crate::proc;
 use crate::process::ProcessId;
+use crate::regular_file::{open_regular, read_regular};
 
 /// Longest wait for a killed process to end. The kernel ends its threads one after the other, and a process whose main thread is
 /// gone (state Z in /proc/PID/stat) holds its files until the last of the others has closed them.
@@ -23,6 +24,9 @@ pub const ENDING_PAUSE: Duration = Duration::from_millis(5);
 
 /// Longest wait for a process that holds a lock to write its number into the file.
 const UNNAMED_MAX: Duration = Duration::from_secs(1);
+
+/// Longest text of a lock file, octets: number and start time of a process.
+const OWNER_OCTETS_MAX: u64 = 64;
 
 /// The process that holds a lock, as far as it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,7 +151,7 @@ impl LockFile {
     /// [`LockError::Io`].
     pub fn holder(path: &Path) -> Result<Option<LockOwner>, LockError> {
         let attempt = || {
-            let file = match File::open(path) {
+            let file = match open_regular(path) {
                 Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Some(())),
                 opened => opened.map_err(failed(path, "opening the lock"))?,
             };
@@ -233,7 +237,8 @@ enum Holder {
 impl Holder {
     /// Returns the process that the file names, or the kernel's answer if the file names none.
     fn named_in(path: &Path) -> Self {
-        let text = fs::read_to_string(path).unwrap_or_default();
+        let octets = read_regular(path, OWNER_OCTETS_MAX).unwrap_or_default();
+        let text = String::from_utf8(octets).unwrap_or_default();
         let mut words = text.split_whitespace();
         let Some(pid) = words.next().and_then(|word| word.parse().ok()) else {
             return Self::of(path);
@@ -304,7 +309,11 @@ mod tests {
     use std::process::{Child, Command};
     use std::sync::atomic::{AtomicBool, Ordering};
 
+    use nix::sys::stat::Mode;
+    use nix::unistd::mkfifo;
+
     use super::*;
+    use crate::run_within;
 
     fn own() -> i32 {
         i32::try_from(std::process::id()).unwrap()
@@ -366,6 +375,22 @@ mod tests {
         assert_eq!(found.pid(), i32::try_from(child.id()).ok());
         child.kill().unwrap();
         child.wait().unwrap();
+    }
+
+    /// The reader of a FIFO would wait for text without end.
+    #[test]
+    fn a_fifo_in_the_place_of_a_lock_blocks_no_reader() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("lock");
+        mkfifo(&path, Mode::S_IRUSR | Mode::S_IWUSR).unwrap();
+        let held = OpenOptions::new().read(true).write(true).open(&path);
+        let held = held.unwrap();
+        held.lock().unwrap();
+        let both = move || Ok((LockFile::holder(&path), LockFile::try_acquire(&path)));
+        let (holder, acquired) = run_within(Duration::from_secs(60), both).unwrap();
+        assert!(matches!(holder, Err(LockError::Io { .. })), "{holder:?}");
+        let is_busy = matches!(acquired, Err(LockError::Busy { .. }));
+        assert!(is_busy, "{acquired:?}");
     }
 
     #[test]

@@ -76,9 +76,9 @@ pub trait Files: Debug {
 }
 
 /// Maximum length of a text, octets. Files of the kernel and the database of Open vSwitch are shorter.
-const TEXT_MAX: u64 = 64 << 20;
+pub(crate) const TEXT_MAX: u64 = 64 << 20;
 
-/// Reads a text of at most `octets_max` octets: `verify` also reads files of other programs, which may have replaced them.
+/// Reads a text of at most `octets_max` octets: below another root than that of the machine, a file may be of any length.
 fn read_up_to(path: &Path, octets_max: u64) -> io::Result<String> {
     let octets = quietwire_base::read_up_to(File::open(path)?, octets_max)?;
     String::from_utf8(octets).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))

@@ -119,7 +119,7 @@ pub enum EchoError {
 
 #[cfg(test)]
 mod tests {
-    use std::net::{TcpListener, UdpSocket};
+    use std::net::{TcpListener, TcpStream, UdpSocket};
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::thread::scope;
 
@@ -181,6 +181,26 @@ mod tests {
                 }
             });
         }
+    }
+
+    /// Peers that connect and send nothing take no place from a client.
+    #[test]
+    fn connections_that_send_nothing_do_not_block_others() {
+        let server = EchoServer::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = server.address();
+        let stop = AtomicBool::new(false);
+        scope(|scope| {
+            scope.spawn(|| server.serve(&stop));
+            let _stop = Stop(&stop);
+            // More than the service has places, and no more than wait for accept(2).
+            let silent: Vec<_> = (0..100)
+                .map(|_| TcpStream::connect(address).unwrap())
+                .collect();
+            let never = AtomicBool::new(false);
+            let result = run(&options(address, EchoTransport::Tcp), &never).unwrap();
+            assert!(result.replies > 0, "{result:?}");
+            drop(silent);
+        });
     }
 
     /// A service that stalls delays every request that was due during the stall, not only one.

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Files of kubelet, read within a limit.
 
-use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
-use quietwire_base::text_error;
+use quietwire_base::{open_regular, text_error};
 
 /// Largest file that is read, octets.
 const SIZE_MAX: u64 = 4 << 20;
@@ -62,7 +61,7 @@ pub(super) fn parsed<T>(
 /// Reads a text file of at most 4 MiB.
 pub(super) fn read(path: &Path) -> Result<String, KubeletFileError> {
     let mut text = String::new();
-    let read = File::open(path).and_then(|file| file.take(SIZE_MAX).read_to_string(&mut text));
+    let read = open_regular(path).and_then(|file| file.take(SIZE_MAX).read_to_string(&mut text));
     let length = read
         .map_err(text_error)
         .map_err(|cause| KubeletFileError::Unreadable {
@@ -73,4 +72,26 @@ pub(super) fn read(path: &Path) -> Result<String, KubeletFileError> {
         return Err(KubeletFileError::malformed(path, "larger than 4 MiB"));
     }
     Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use nix::sys::stat::Mode;
+    use nix::unistd::mkfifo;
+    use quietwire_base::run_within;
+
+    use super::*;
+
+    #[test]
+    fn a_fifo_in_the_place_of_a_file_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        mkfifo(&path, Mode::S_IRUSR | Mode::S_IWUSR).unwrap();
+        // A FIFO that is read would block the test.
+        let read = move || Ok(read(&path).unwrap_err().to_string());
+        let error = run_within(Duration::from_secs(60), read).unwrap();
+        assert!(error.contains("not a regular file"), "{error}");
+    }
 }

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! State of the local cluster, a file in its state directory.
 
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use quietwire_base::ProcessId;
 use quietwire_base::durable::replace;
+use quietwire_base::{ProcessId, read_regular};
 use serde::{Deserialize, Serialize};
 
 use super::error::{LocalError, io_error};
@@ -50,15 +49,10 @@ impl LocalState {
     /// The file cannot be read, or is no state.
     pub(super) fn read(directory: &Path) -> Result<Option<Self>, LocalError> {
         let path = directory.join(FILE);
-        let size = match fs::metadata(&path) {
+        let text = match read_regular(&path, SIZE_MAX) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            found => found.map_err(io_error(&path, "reading it"))?.len(),
+            read => read.map_err(io_error(&path, "reading it"))?,
         };
-        if size > SIZE_MAX {
-            let cause = io::Error::other("larger than 1 MiB");
-            return Err(io_error(&path, "reading it")(cause));
-        }
-        let text = fs::read(&path).map_err(io_error(&path, "reading it"))?;
         let parsed = serde_json::from_slice(&text).map_err(io::Error::other);
         parsed.map(Some).map_err(io_error(&path, "reading it"))
     }
@@ -77,6 +71,13 @@ impl LocalState {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::time::Duration;
+
+    use nix::sys::stat::Mode;
+    use nix::unistd::mkfifo;
+    use quietwire_base::run_within;
+
     use super::*;
 
     #[test]
@@ -93,5 +94,16 @@ mod tests {
         fs::write(directory.path().join(FILE), "{").unwrap();
         let error = LocalState::read(directory.path()).unwrap_err().to_string();
         assert!(error.contains(FILE), "{error}");
+    }
+
+    #[test]
+    fn a_fifo_in_the_place_of_a_state_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().to_owned();
+        mkfifo(&path.join(FILE), Mode::S_IRUSR | Mode::S_IWUSR).unwrap();
+        // A FIFO that is read would block the test.
+        let read = move || Ok(LocalState::read(&path).unwrap_err().to_string());
+        let error = run_within(Duration::from_secs(60), read).unwrap();
+        assert!(error.contains("not a regular file"), "{error}");
     }
 }

@@ -3,13 +3,13 @@
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder};
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use nix::libc;
 use nix::unistd::geteuid;
-use quietwire_base::{ProcessId, durable, open_regular_with};
+use quietwire_base::{ProcessId, durable, open_regular_with, read_up_to};
 
 /// Most octets of a record. That of flow rules is the longest: a former and a new list, and each rule once for IPv4 and once for IPv6.
 const OCTETS_MAX: usize = 256 << 10;
@@ -111,15 +111,8 @@ fn read(path: &Path, owners: &[u32]) -> io::Result<String> {
             "another user than root and the owner of the directory can write to it",
         ));
     }
-    let mut text = String::new();
-    file.take((OCTETS_MAX as u64).saturating_add(1))
-        .read_to_string(&mut text)?;
-    if text.len() > OCTETS_MAX {
-        return Err(io::Error::other(format!(
-            "it is longer than {OCTETS_MAX} octets"
-        )));
-    }
-    Ok(text)
+    let octets = read_up_to(file, OCTETS_MAX as u64)?;
+    String::from_utf8(octets).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
 /// Returns true if the process of a record runs.

@@ -109,7 +109,7 @@ fn irqbalance(machine: &Machine<'_>) -> Check {
     if !runs {
         return Check::new(name, "/proc/*/comm", expected, "not running", true, "");
     }
-    let text = machine.text(IRQBALANCE).unwrap_or_default();
+    let text = machine.program_text(IRQBALANCE).unwrap_or_default();
     let value = |key: &str| {
         let line = text
             .lines()

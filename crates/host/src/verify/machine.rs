@@ -6,8 +6,10 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
+use quietwire_base::read_regular;
+
 use super::check::{Check, UNREADABLE};
-use crate::files::{Disk, is_read_only};
+use crate::files::{Disk, TEXT_MAX, is_read_only};
 use crate::partition::{Plan, Role};
 use crate::pci_driver::{STEP_MAX, read_setting};
 use crate::tasks::{self, Task};
@@ -40,6 +42,14 @@ impl<'a> Machine<'a> {
     pub(super) fn text(&self, below: &str) -> Option<String> {
         let text = read_setting(&Disk, &self.root.join(below), self.timeout).ok()?;
         Some(text.trim_matches([' ', '\n', '\t', '\0']).to_owned())
+    }
+
+    /// Returns the text of another program's file without surrounding whitespace. `None` for what is not a regular file: another user than
+    /// root may own the file or its directory, and the reader of a FIFO would wait without end.
+    pub(super) fn program_text(&self, below: &str) -> Option<String> {
+        let octets = read_regular(&self.path(below), TEXT_MAX).ok()?;
+        let text = String::from_utf8(octets).ok()?;
+        Some(text.trim().to_owned())
     }
 
     pub(super) fn value<T: FromStr>(&self, below: &str) -> Option<T> {

@@ -12,7 +12,19 @@ use claim::{ExpectedCpus, ProgramCpus};
 
 pub(super) fn checks(machine: &Machine<'_>) -> Vec<Check> {
     let claims = read::claims(machine);
-    claims.iter().map(|claim| check(machine, claim)).collect()
+    let irregular = read::irregular(machine).into_iter();
+    claims
+        .iter()
+        .map(|claim| check(machine, claim))
+        .chain(irregular.map(|(program, file)| not_regular(program, file)))
+        .collect()
+}
+
+/// Returns the check of a file that is not read.
+fn not_regular(program: &'static str, file: &str) -> Check {
+    let expected = "a regular file";
+    let actual = "a FIFO, a device or a directory";
+    Check::unknown(program, format!("/{file}"), expected, actual)
 }
 
 fn check(machine: &Machine<'_>, claim: &ProgramCpus) -> Check {

@@ -2,6 +2,11 @@
 //! A fake machine that conforms to its plan passes all checks. Each changed file fails its check, which names the file.
 
 use std::fs;
+use std::time::Duration;
+
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
+use quietwire_base::run_within;
 
 use super::check::APPLY;
 use super::*;
@@ -492,6 +497,23 @@ fn a_wrong_setting_fails_its_own_check_and_no_other() {
             assert!(check.remedy.is_some(), "{check:?}");
         }
     }
+}
+
+/// Another user than root owns the database of Open vSwitch.
+#[test]
+fn a_fifo_in_the_place_of_a_programs_file_is_not_read() {
+    let made = FakeMachine::new();
+    let path = made.0.path().join("etc/openvswitch/conf.db");
+    fs::remove_file(&path).unwrap();
+    mkfifo(&path, Mode::S_IRUSR | Mode::S_IWUSR).unwrap();
+    // A FIFO that is read would block the test.
+    let checks = run_within(Duration::from_secs(60), move || Ok(made.checks())).unwrap();
+    let found: Vec<_> = checks
+        .iter()
+        .filter(|check| check.name == "open-vswitch")
+        .map(|check| (check.verdict, check.file.as_str()))
+        .collect();
+    assert_eq!(found, [(Verdict::Unknown, "/etc/openvswitch/conf.db")]);
 }
 
 /// Tests the remedies for objects that applying does not change: each names the object and has a command.

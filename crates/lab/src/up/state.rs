@@ -6,7 +6,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use quietwire_base::{ProcessId, is_file_name};
+use quietwire_base::{ProcessId, is_file_name, read_regular};
 use serde::{Deserialize, Serialize};
 
 use crate::element::{GuestSide, Plan};
@@ -83,6 +83,8 @@ pub struct ElementState {
 }
 
 const FILE: &str = "state.json";
+/// Longest state file, octets.
+const OCTETS_MAX: u64 = 64 << 20;
 
 impl LabState {
     /// Writes the state atomically.
@@ -98,7 +100,7 @@ impl LabState {
     /// Reads the state; returns `None` if the lab is not up yet.
     pub(super) fn read(directory: &Path) -> Result<Option<Self>, LabError> {
         let path = directory.join(FILE);
-        match fs::read(&path) {
+        match read_regular(&path, OCTETS_MAX) {
             Ok(text) => Self::parse(&text, directory)
                 .map(Some)
                 .map_err(io_error(&path, "reading the state")),
@@ -205,8 +207,12 @@ impl ElementState {
 #[cfg(test)]
 mod tests {
     use std::path::PathBuf;
+    use std::time::Duration;
 
+    use nix::sys::stat::Mode;
+    use nix::unistd::mkfifo;
     use quietwire_base::fuzz::{check, planted};
+    use quietwire_base::run_within;
 
     use super::*;
     use crate::guest::{Acceleration, Accelerator, GuestRecord, example_spec};
@@ -287,6 +293,17 @@ mod tests {
             let error = LabState::read(directory.path()).unwrap_err().to_string();
             assert!(error.contains("not a file name"), "{error}");
         }
+    }
+
+    #[test]
+    fn a_fifo_in_the_place_of_a_state_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().to_owned();
+        mkfifo(&path.join(FILE), Mode::S_IRUSR | Mode::S_IWUSR).unwrap();
+        // A FIFO that is read would block the test.
+        let read = move || Ok(LabState::read(&path).unwrap_err().to_string());
+        let error = run_within(Duration::from_secs(60), read).unwrap();
+        assert!(error.contains("not a regular file"), "{error}");
     }
 
     #[test]

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Reads CPUs from the files of other programs.
 
+use std::fs;
+
 use serde_json::Value;
 
 use super::claim::{ExpectedCpus, ProgramCpus};
@@ -33,6 +35,29 @@ pub(super) fn claims(machine: &Machine<'_>) -> Vec<ProgramCpus> {
     claims
 }
 
+/// Returns the files of programs that are not regular files, and are therefore not read. Each has the name of its program.
+pub(super) fn irregular(machine: &Machine<'_>) -> Vec<(&'static str, &'static str)> {
+    let files = [
+        ("open-vswitch", OVS),
+        ("vpp", VPP),
+        ("vrouter", VHOST0),
+        ("vrouter", VROUTER),
+        ("nova", NOVA),
+        ("systemd", SYSTEMD),
+        ("tuned", TUNED_PROFILE),
+        ("tuned", TUNED),
+        ("kubelet", KUBELET),
+    ];
+    let is_irregular = |file: &str| {
+        let metadata = fs::metadata(machine.path(file));
+        metadata.is_ok_and(|metadata| !metadata.is_file())
+    };
+    files
+        .into_iter()
+        .filter(|&(_, file)| is_irregular(file))
+        .collect()
+}
+
 fn claim(
     name: &'static str,
     file: &str,
@@ -54,7 +79,7 @@ fn claim(
 /// Reads the CPUs of Open vSwitch. Its database is a journal of transactions, one JSON object every other line (ovsdb(5)); the last value
 /// is valid.
 fn open_vswitch(machine: &Machine<'_>) -> Vec<ProgramCpus> {
-    let text = machine.text(OVS).unwrap_or_default();
+    let text = machine.program_text(OVS).unwrap_or_default();
     let mut config = Vec::new();
     for record in text.lines().filter(|line| line.starts_with('{')) {
         let Ok(record) = serde_json::from_str::<Value>(record) else {
@@ -90,7 +115,7 @@ fn open_vswitch(machine: &Machine<'_>) -> Vec<ProgramCpus> {
 }
 
 fn vpp(machine: &Machine<'_>) -> Vec<ProgramCpus> {
-    let text = machine.text(VPP).unwrap_or_default();
+    let text = machine.program_text(VPP).unwrap_or_default();
     let lines = text
         .lines()
         .map(|line| line.split('#').next().unwrap_or_default());
@@ -125,7 +150,7 @@ fn vrouter(machine: &Machine<'_>) -> Vec<ProgramCpus> {
     ];
     let mut claims = Vec::new();
     for (file, keys) in files {
-        let text = machine.text(file).unwrap_or_default();
+        let text = machine.program_text(file).unwrap_or_default();
         for (key, value) in values(&text, keys) {
             let wanted = match key {
                 "CPU_LIST" | "CPU_CORE_MASK" => ExpectedCpus::Forwarding,
@@ -151,7 +176,7 @@ fn values<'a>(text: &'a str, keys: &[&'static str]) -> Vec<(&'static str, &'a st
 }
 
 fn nova(machine: &Machine<'_>) -> Vec<ProgramCpus> {
-    let text = machine.text(NOVA).unwrap_or_default();
+    let text = machine.program_text(NOVA).unwrap_or_default();
     let remedy = "quietwire partition render --for nova";
     let keys = ["cpu_dedicated_set", "vcpu_pin_set", "cpu_shared_set"];
     values(&text, &keys)
@@ -174,7 +199,7 @@ fn systemd(machine: &Machine<'_>) -> Vec<ProgramCpus> {
     files
         .iter()
         .flat_map(|file| {
-            let text = machine.text(file).unwrap_or_default();
+            let text = machine.program_text(file).unwrap_or_default();
             let found = values(&text, &["CPUAffinity"]);
             let found: Vec<ProgramCpus> = found
                 .into_iter()
@@ -199,11 +224,11 @@ fn systemd(machine: &Machine<'_>) -> Vec<ProgramCpus> {
 
 /// Reads tuned's CPUs if its profile is active.
 fn tuned(machine: &Machine<'_>) -> Vec<ProgramCpus> {
-    let profile = machine.text(TUNED_PROFILE).unwrap_or_default();
+    let profile = machine.program_text(TUNED_PROFILE).unwrap_or_default();
     if !profile.contains("cpu-partitioning") {
         return Vec::new();
     }
-    let text = machine.text(TUNED).unwrap_or_default();
+    let text = machine.program_text(TUNED).unwrap_or_default();
     let remedy = "quietwire partition render --for tuned";
     values(&text, &["isolated_cores", "no_balance_cores"])
         .into_iter()
@@ -228,7 +253,7 @@ fn libvirt(machine: &Machine<'_>) -> Vec<ProgramCpus> {
         if !name.ends_with(".xml") {
             continue;
         }
-        let text = machine.text(&file).unwrap_or_default();
+        let text = machine.program_text(&file).unwrap_or_default();
         let (mut guests, mut emulators) = (CpuList::new(), CpuList::new());
         for element in text.split('<') {
             let cpus = element.split_once("cpuset=").and_then(|(_, rest)| {
@@ -265,7 +290,7 @@ fn libvirt(machine: &Machine<'_>) -> Vec<ProgramCpus> {
 
 /// Reads kubelet's state: pods share the CPUs of `defaultCpuSet`; containers have the CPUs of `entries` exclusively.
 fn kubelet(machine: &Machine<'_>) -> Vec<ProgramCpus> {
-    let text = machine.text(KUBELET).unwrap_or_default();
+    let text = machine.program_text(KUBELET).unwrap_or_default();
     let Ok(state) = serde_json::from_str::<Value>(&text) else {
         return Vec::new();
     };
@@ -302,7 +327,6 @@ fn kubelet(machine: &Machine<'_>) -> Vec<ProgramCpus> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
     use std::os::unix::fs::symlink;
 
     use quietwire_base::fuzz::{check, planted};
