@@ -231,8 +231,8 @@ impl Samples {
         changes: u64,
     ) {
         let result = serde_json::to_value(trial).unwrap();
-        let refused: u64 = trial.ports.iter().map(|port| port.refused_frames).sum();
-        let lost = trial.lost_frames + refused;
+        // Frames that the switch did not take are among them.
+        let lost = trial.lost_frames;
         let is_own = is_testers_own_loss(&result);
         let waited = waits.longest_since();
         let is_valid = matches!(trial.validity, Validity::Valid);
