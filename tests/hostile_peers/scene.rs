@@ -124,7 +124,7 @@ impl Scene {
     /// that is lost, and from the second round on the switch uses no additional memory, mapping or descriptor.
     pub(crate) fn withstands(&self, mut round: impl FnMut()) {
         for _ in 0..INVALID_TRIALS {
-            let bystander = Bystander::start(self, attack_time() + BEYOND);
+            let bystander = Bystander::start(self, attack_time() + BEYOND, RATE);
             let began = Instant::now();
             round();
             let before = Footprint::of(self.switch.pid()).expect("the switch runs");
@@ -145,7 +145,8 @@ impl Scene {
     /// Checks that the bystander loses frames while `stall` holds the switch.
     pub(crate) fn notices(&self, stall: impl Fn()) {
         for _ in 0..INVALID_TRIALS {
-            let bystander = Bystander::start(self, Duration::from_millis(1500));
+            // The tester's rings are full after 0.2 s.
+            let bystander = Bystander::start(self, Duration::from_millis(1500), 4 * RATE);
             stall();
             let result = bystander.result(&self.kind);
             if lost_frames(&result) > 0 && !is_testers_own_loss(&result) {
@@ -215,10 +216,10 @@ struct Bystander(Option<Child>);
 
 impl Bystander {
     /// Returns once frames flow in both directions.
-    fn start(scene: &Scene, time: Duration) -> Self {
+    fn start(scene: &Scene, time: Duration, rate: u32) -> Self {
         let uris = ["a", "b"].map(|name| format!("memif:DIR/{name}.sock?role=client"));
-        let rate = from_environment("QUIETWIRE_HOSTILE_RATE");
-        let rate = rate.map_or(RATE, |rate| u32::try_from(rate).unwrap());
+        let chosen = from_environment("QUIETWIRE_HOSTILE_RATE");
+        let rate = chosen.map_or(rate, |chosen| u32::try_from(chosen).unwrap());
         let mut command = scene.generate([&uris[0], &uris[1]], rate, time);
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let received = |port: &str| scene.switch.port(port)["rx_frames"].as_u64().unwrap();
