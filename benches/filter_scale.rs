@@ -213,12 +213,14 @@ impl Filter {
     }
 }
 
-/// Returns the description of UDP flows to the networks of this many pairs of rules. All flows have as many frames as each other.
+/// Returns the description of UDP flows to the networks of this many pairs of rules. All flows have as many frames as each other. Ports are
+/// described, so that frames the other way answer them: default ports are the same both ways.
 fn to_networks(count: u32) -> String {
     let first = Ipv4Addr::from_bits(NETWORKS + 1);
     format!(
         "[traffic]\nflows = {{ count = {count}, order = \"uniform\" }}\n\
-         [traffic.ipv4]\ndestination = {{ first = \"{first}\", step = 256, count = {count} }}\n"
+         [traffic.ipv4]\ndestination = {{ first = \"{first}\", step = 256, count = {count} }}\n\
+         [traffic.udp]\nsource = 1024\n"
     )
 }
 
