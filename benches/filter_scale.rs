@@ -27,7 +27,7 @@ use common::device::Device;
 use common::ovs::{self, OpenVSwitch};
 use common::packets::Packets;
 use common::record::{Absent, Figure, Point, Run, Side};
-use common::switch::{self, Kind, Switch};
+use common::switch::{self, Kind, Switch, Work};
 use common::vpp::{self, Vpp};
 use common::words::{VPP, grouped};
 use common::{Load, Machine, Options};
@@ -134,10 +134,11 @@ impl Case {
     }
 }
 
-const FILTER_FIGURES: [Figure; 7] = [
+const FILTER_FIGURES: [Figure; 8] = [
     Figure::ForwardedPps,
     Figure::CyclesAFrame,
     Figure::FilterCyclesAFrame,
+    Figure::MoreThanOneRuleCycles,
     Figure::LoadedS,
     Figure::CompileMs,
     Figure::SwapMs,
@@ -147,6 +148,12 @@ const PEER_FIGURES: [Figure; 4] = [
     Figure::ForwardedPps,
     Figure::CyclesAFrame,
     Figure::FilterCyclesAFrame,
+    Figure::LoadedS,
+];
+const OVS_FIGURES: [Figure; 4] = [
+    Figure::ForwardedPps,
+    Figure::CyclesAFrame,
+    Figure::MoreThanOneRuleCycles,
     Figure::LoadedS,
 ];
 const BESIDE_FIGURES: [Figure; 3] = [Figure::EstablishedPps, Figure::NewPps, Figure::CyclesAFrame];
@@ -210,6 +217,11 @@ impl Filter {
         run.add(&point, Figure::SwapMs, of_rules.map(|one| one.swap_ms));
         let octets = of_rules.map(|one| one.octets / f64::from(self.rules));
         run.add(&point, Figure::OctetsARule, octets);
+        if self.traffic == Traffic::EachRule && self.rules > 0 {
+            let of_one = of_one_rule(&switch, directory, &load);
+            let more = filter.zip(of_one).map(|(all, one)| all - one);
+            run.add(&point, Figure::MoreThanOneRuleCycles, more);
+        }
     }
 }
 
@@ -313,7 +325,7 @@ fn measure_peer(filter: Filter, directory: &Path, options: &Options, run: &mut R
     let more = cycles.zip(without).map(|(with, without)| with - without);
     run.add(&point, Figure::ForwardedPps, Some(rate));
     run.add(&point, Figure::CyclesAFrame, cycles);
-    run.add(&point, Figure::FilterCyclesAFrame, more);
+    run.add(&point, Figure::MoreThanOneRuleCycles, more);
     run.add(&point, Figure::LoadedS, Some(loaded_s));
 }
 
@@ -398,6 +410,23 @@ fn replace(switch: &Switch, directory: &Path, rules: &str) -> f64 {
     let began = Instant::now();
     assert!(switch.command(&["rules", "replace", file.to_str().unwrap()]));
     began.elapsed().as_secs_f64()
+}
+
+/// Returns the cycles of the filter per frame of the same load with one rule, which matches all frames.
+fn of_one_rule(switch: &Switch, directory: &Path, load: &Load<'_>) -> Option<f64> {
+    let before = switch.filter_work()?;
+    replace(
+        switch,
+        directory,
+        "[[rule]]\nname = \"all\"\naction = \"accept\"\n",
+    );
+    load.rate();
+    let after = switch.filter_work()?;
+    let work = Work {
+        cycles: after.cycles - before.cycles,
+        frames: after.frames - before.frames,
+    };
+    work.cycles_a_frame()
 }
 
 /// Numbers that the switch reports about its rules.
@@ -603,7 +632,7 @@ fn main() {
             Case::Filter(filter) => run.expect(&filter.point(), &FILTER_FIGURES),
             Case::Beside(beside) => run.expect(&beside.point(), &BESIDE_FIGURES),
             Case::OpenVSwitch(filter) => {
-                run.expect(&filter.peer_point(OPEN_VSWITCH), &PEER_FIGURES);
+                run.expect(&filter.peer_point(OPEN_VSWITCH), &OVS_FIGURES);
             }
             Case::Vpp(filter) => run.expect(&filter.peer_point(VPP), &PEER_FIGURES),
             Case::Changes(others) => {

@@ -15,6 +15,8 @@ pub(crate) enum Figure {
     PortCyclesAFrame,
     /// Filter rules only.
     FilterCyclesAFrame,
+    /// Those of the filter, without those of the filter with one rule that matches all frames.
+    MoreThanOneRuleCycles,
     /// Router decisions and rewriting only.
     RouteCyclesAFrame,
     LoadedS,
@@ -88,6 +90,7 @@ impl Figure {
             Self::CyclesAFrame => "cycles a frame",
             Self::PortCyclesAFrame => "of those, ports",
             Self::FilterCyclesAFrame => "of those, filter",
+            Self::MoreThanOneRuleCycles => "more than one rule",
             Self::RouteCyclesAFrame => "of those, route and rewrite",
             Self::LoadedS => "loaded in, s",
             Self::Learned => "addresses learned",

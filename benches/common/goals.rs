@@ -303,10 +303,10 @@ const fn filter_cycles(name: &'static str, case: &'static str, wanted: f64) -> G
     )
 }
 
-/// Returns the goal that the filter uses at most as many cycles as rules add to Open vSwitch.
+/// Returns the goal that rules cost at most as much more than one rule as they do in Open vSwitch, whose lookup is never without a flow.
 const fn filter_of_ovs(name: &'static str, case: &'static str) -> Goal {
     let of = (case, ROUTER);
-    let figure = Figure::FilterCyclesAFrame;
+    let figure = Figure::MoreThanOneRuleCycles;
     let to = Ratio::Of((case, OVS));
     goal("filter_scale", name, of, figure, to, AtMost, 1.0)
 }
@@ -440,10 +440,10 @@ pub(crate) const GOALS: &[Goal] = &[
         Figure::FilterCyclesAFrame, Ratio::Of(("10 rules, another rule for each frame", VPP)), AtMost, 1.0),
     goal("filter_scale", "1,000 rules: cycles of the filter, ratio", ("1,000 rules, another rule for each frame", ROUTER),
         Figure::FilterCyclesAFrame, Ratio::Of(("1,000 rules, another rule for each frame", VPP)), AtMost, 1.0),
-    filter_of_ovs("10 rules: cycles of the filter, ratio", "10 rules, another rule for each frame"),
-    filter_of_ovs("1,000 rules: cycles of the filter, ratio", "1,000 rules, another rule for each frame"),
-    filter_of_ovs("10,000 rules: cycles of the filter, ratio", "10,000 rules, another rule for each frame"),
-    filter_of_ovs("100,000 rules: cycles of the filter, ratio", "100,000 rules, another rule for each frame"),
+    filter_of_ovs("10 rules: cycles more than one rule, ratio", "10 rules, another rule for each frame"),
+    filter_of_ovs("1,000 rules: cycles more than one rule, ratio", "1,000 rules, another rule for each frame"),
+    filter_of_ovs("10,000 rules: cycles more than one rule, ratio", "10,000 rules, another rule for each frame"),
+    filter_of_ovs("100,000 rules: cycles more than one rule, ratio", "100,000 rules, another rule for each frame"),
     goal("filter_scale", "10 rules: cycles of the filter, ratio of goal and peer", ("10 rules, another rule for each frame", ROUTER),
         Figure::FilterCyclesAFrame, Ratio::Of(("10 rules, another rule for each frame", VPP)), AtMost, 0.43),
     goal("filter_scale", "1,000 rules: cycles of the filter, ratio of goal and peer", ("1,000 rules, another rule for each frame", ROUTER),

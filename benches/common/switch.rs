@@ -255,6 +255,11 @@ impl Switch {
         self.cycles_of(|step| step == "filter")
     }
 
+    /// Returns the work of filter rules since the start of the forwarding thread.
+    pub(crate) fn filter_work(&self) -> Option<Work> {
+        self.work_of(|step| step == "filter")
+    }
+
     /// Returns the work of the forwarding thread since its start.
     pub(crate) fn work(&self) -> Option<Work> {
         self.work_of(|step| !["idle", "control"].contains(&step))

@@ -27,6 +27,14 @@ impl Checksum {
         self.odd ^= bytes.len() % 2 == 1;
     }
 
+    /// Adds a number of four octets, most significant first.
+    #[inline]
+    pub const fn add_u32(&mut self, number: u32) {
+        let word = fold_sum(number as u64);
+        let word = if self.odd { word.swap_bytes() } else { word };
+        self.sum = self.sum.wrapping_add(word as u64);
+    }
+
     /// Returns the checksum as written in a header: the complement of the sum. It is zero over bytes that include their own
     /// correct checksum.
     #[must_use]
@@ -149,6 +157,20 @@ mod tests {
         let bytes = [0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7];
         assert_eq!(checksum(&bytes), !0xddf2);
         assert_eq!(checksum(&[]), 0xffff);
+    }
+
+    #[test]
+    fn numbers_add_as_their_octets_do() {
+        for number in [0, 1, 0xffff, 0x1_0000, 0x8000_7fff, 0x0102_0304, u32::MAX] {
+            for before in [&[][..], &[7], &[7, 9], &[0xff, 0xff, 0x80]] {
+                let mut sum = Checksum::new();
+                sum.add(before);
+                sum.add_u32(number);
+                sum.add(&[1, 2]);
+                let octets = [before, &number.to_be_bytes(), &[1, 2]].concat();
+                assert_eq!(sum.finish(), obvious(&octets), "{before:?} {number:#x}");
+            }
+        }
     }
 
     #[test]

@@ -22,6 +22,7 @@ mod illegal;
 mod kernel_tests;
 mod methods;
 mod nat;
+mod octets;
 mod outcome;
 mod pattern;
 mod piece;

@@ -19,6 +19,7 @@ use std::net::Ipv6Addr;
 
 use quietwire_base::random::mix;
 
+use super::octets::put;
 use super::pattern::{Pattern, Sender};
 
 /// Length of the head, octets: the shortest request.
@@ -66,18 +67,18 @@ impl Request {
             Sender::Client => OF_REQUEST,
             Sender::Server => OF_ANSWER,
         };
-        let fields = self.number.to_be_bytes().into_iter();
-        let numbers = [self.request, self.answer, self.count, self.index];
-        let fields = fields
-            .chain(numbers.into_iter().flat_map(u32::to_be_bytes))
-            .chain(self.address.octets())
-            .chain(self.port.to_be_bytes());
         let mut octets = [0; HEAD_LENGTH];
-        let places = octets.iter_mut().skip(8);
-        places.zip(fields).for_each(|(to, from)| *to = from);
-        let hash = octets.get(8..).map_or([0; 4], |rest| check(seed, rest));
-        let start = octets.iter_mut().zip(magic.into_iter().chain(hash));
-        start.for_each(|(to, from)| *to = from);
+        let Some((start, rest)) = octets.split_first_chunk_mut::<8>() else {
+            return octets;
+        };
+        let mut fields = put(rest, &self.number.to_be_bytes());
+        for number in [self.request, self.answer, self.count, self.index] {
+            fields = put(fields, &number.to_be_bytes());
+        }
+        fields = put(fields, &self.address.octets());
+        put(fields, &self.port.to_be_bytes());
+        let hash = check(seed, rest);
+        put(put(start, &magic), &hash);
         octets
     }
 
@@ -140,20 +141,22 @@ impl Contents {
     #[inline]
     pub(crate) fn fill(&self, offset: u32, octets: &mut [u8]) {
         self.pattern.fill(offset, octets);
-        let head = self.head.iter().flatten().skip(offset as usize);
-        octets
-            .iter_mut()
-            .zip(head)
-            .for_each(|(to, from)| *to = *from);
+        put(octets, self.head_from(offset));
+    }
+
+    /// Returns the octets of the head from `offset` on.
+    #[inline]
+    fn head_from(&self, offset: u32) -> &[u8] {
+        let head = self.head.as_ref().map_or(&[][..], |head| head);
+        head.get(offset as usize..).unwrap_or_default()
     }
 
     /// Returns true if these are the octets from `offset` on.
     #[inline]
     pub(crate) fn is(&self, offset: u32, octets: &[u8]) -> bool {
-        let head = self.head.as_ref().map_or(&[][..], |head| head);
-        let head = head.get(offset as usize..).unwrap_or_default();
+        let head = self.head_from(offset);
         let (first, rest) = octets.split_at(head.len().min(octets.len()));
-        let is_head = first.iter().eq(head.iter().take(first.len()));
+        let is_head = head.starts_with(first);
         let skipped = u32::try_from(first.len()).unwrap_or(u32::MAX);
         is_head && self.pattern.is(offset.saturating_add(skipped), rest)
     }

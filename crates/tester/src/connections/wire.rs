@@ -6,9 +6,10 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use quietwire_packet::{
     Checksum, Damage, ETHERNET_HEADER_LENGTH, EtherType, Fragment, IPV4_HEADER_MIN,
     IPV6_HEADER_LENGTH, IpProtocol, MacAddress, TCP_CHECKSUM_OFFSET, TcpHeader,
-    UDP_CHECKSUM_OFFSET, UDP_HEADER_LENGTH, UdpHeader, checksum, parse, udp_checksum,
+    UDP_CHECKSUM_OFFSET, UDP_HEADER_LENGTH, UdpHeader, parse, udp_checksum,
 };
 
+use super::octets::put;
 use super::piece::Piece;
 use super::request::Contents;
 use super::tcp::{HEADER_MAX, Segment};
@@ -114,7 +115,11 @@ impl Packet {
             let payload = self.fragment_header().saturating_add(piece.length());
             return self.frame_length(payload);
         }
-        let (_, header) = self.transport_header();
+        let header = match &self.transport {
+            Transport::Tcp(segment) => segment.header_length(),
+            Transport::Udp => UDP_HEADER_LENGTH,
+            Transport::Fragment(_) => 0,
+        };
         self.frame_length(header.saturating_add(self.payload_length()))
     }
 
@@ -248,27 +253,20 @@ impl Packet {
         };
         let length = limited(payload.saturating_add(IPV4_HEADER_MIN));
         let [high, low] = length.to_be_bytes();
-        let ([a, b, c, d], [e, f, g, h]) = (source.octets(), destination.octets());
-        let header = |x: u8, y: u8| {
-            [
-                0x45, 0, high, low, i, j, k, l, TTL, protocol, x, y, a, b, c, d, e, f, g, h,
-            ]
-        };
-        let [x, y] = checksum(&header(0, 0)).to_be_bytes();
-        put(octets, &header(x, y))
+        let words = [[0x45, 0, high, low], [i, j, k, l], [TTL, protocol, 0, 0]];
+        // Sums of numbers: octets that were just written one by one would have to be waited for.
+        let mut sum = Checksum::new();
+        for word in words {
+            sum.add_u32(u32::from_be_bytes(word));
+        }
+        sum.add_u32(source.to_bits());
+        sum.add_u32(destination.to_bits());
+        let [x, y] = sum.finish().to_be_bytes();
+        let [first, second, [ttl, protocol, ..]] = words;
+        let rest = put(put(octets, &first), &second);
+        let rest = put(rest, &[ttl, protocol, x, y]);
+        put(put(rest, &source.octets()), &destination.octets())
     }
-}
-
-/// Copies octets to the front. Returns the octets after them.
-#[inline]
-fn put<'a>(to: &'a mut [u8], from: &[u8]) -> &'a mut [u8] {
-    let count = from.len().min(to.len());
-    let (front, rest) = to.split_at_mut(count);
-    front
-        .iter_mut()
-        .zip(from)
-        .for_each(|(to, from)| *to = *from);
-    rest
 }
 
 /// Returns a length. Frames have less than 2^16 octets.
@@ -289,13 +287,12 @@ fn pseudo_sum(addresses: &Addresses, protocol: IpProtocol, length: usize) -> Che
     let mut sum = Checksum::new();
     for address in [addresses.source, addresses.destination] {
         match address.to_ipv4_mapped() {
-            Some(address) => sum.add(&address.octets()),
+            Some(address) => sum.add_u32(address.to_bits()),
             None => sum.add(&address.octets()),
         }
     }
-    sum.add(&[0, protocol.0]);
-    let length = u32::try_from(length).unwrap_or(u32::MAX);
-    sum.add(&length.to_be_bytes());
+    sum.add_u32(protocol.0.into());
+    sum.add_u32(u32::try_from(length).unwrap_or(u32::MAX));
     sum
 }
 

@@ -109,6 +109,12 @@ impl Segment {
         })
     }
 
+    /// Returns the length of the header, octets.
+    #[inline]
+    pub(crate) fn header_length(&self) -> usize {
+        self.options.length().saturating_add(TCP_HEADER_MIN)
+    }
+
     /// Writes the header with these ports and a checksum of zero. Returns its length in octets.
     pub(crate) fn write(
         &self,
@@ -116,7 +122,7 @@ impl Segment {
         destination_port: u16,
         into: &mut [u8; HEADER_MAX],
     ) -> usize {
-        let length = self.options.length().saturating_add(TCP_HEADER_MIN);
+        let length = self.header_length();
         let mut writer = Writer { into, at: 0 };
         writer.add(&source_port.to_be_bytes());
         writer.add(&destination_port.to_be_bytes());
@@ -160,10 +166,13 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    fn add(&mut self, octets: &[u8]) {
-        let places = self.into.iter_mut().skip(self.at);
-        places.zip(octets).for_each(|(to, from)| *to = *from);
-        self.at = self.at.saturating_add(octets.len());
+    #[inline(always)]
+    fn add<const N: usize>(&mut self, octets: &[u8; N]) {
+        let places = self.into.get_mut(self.at..);
+        if let Some(place) = places.and_then(|places| places.first_chunk_mut()) {
+            *place = *octets;
+        }
+        self.at = self.at.saturating_add(N);
     }
 }
 
