@@ -27,7 +27,7 @@ use common::device::Device;
 use common::ovs::{self, OpenVSwitch};
 use common::packets::Packets;
 use common::record::{Absent, Figure, Point, Run, Side};
-use common::switch::{self, Kind, Switch, Work};
+use common::switch::{self, Kind, Switch};
 use common::vpp::{self, Vpp};
 use common::words::{VPP, grouped};
 use common::{Load, Machine, Options};
@@ -422,11 +422,7 @@ fn of_one_rule(switch: &Switch, directory: &Path, load: &Load<'_>) -> Option<f64
     );
     load.rate();
     let after = switch.filter_work()?;
-    let work = Work {
-        cycles: after.cycles - before.cycles,
-        frames: after.frames - before.frames,
-    };
-    work.cycles_a_frame()
+    after.since(before).cycles_a_frame()
 }
 
 /// Numbers that the switch reports about its rules.

@@ -90,7 +90,7 @@ impl Figure {
             Self::CyclesAFrame => "cycles a frame",
             Self::PortCyclesAFrame => "of those, ports",
             Self::FilterCyclesAFrame => "of those, filter",
-            Self::MoreThanOneRuleCycles => "more than one rule",
+            Self::MoreThanOneRuleCycles => "of those, beyond one rule",
             Self::RouteCyclesAFrame => "of those, route and rewrite",
             Self::LoadedS => "loaded in, s",
             Self::Learned => "addresses learned",

@@ -252,7 +252,7 @@ impl Switch {
 
     /// Returns the same for filter rules only.
     pub(crate) fn filter_cycles_a_frame(&self) -> Option<f64> {
-        self.cycles_of(|step| step == "filter")
+        self.filter_work()?.cycles_a_frame()
     }
 
     /// Returns the work of filter rules since the start of the forwarding thread.

@@ -111,16 +111,12 @@ impl Packet {
 
     /// Returns the length of the frame, octets without FCS.
     pub(crate) fn length(&self) -> u16 {
-        if let Transport::Fragment(piece) = &self.transport {
-            let payload = self.fragment_header().saturating_add(piece.length());
-            return self.frame_length(payload);
-        }
-        let header = match &self.transport {
-            Transport::Tcp(segment) => segment.header_length(),
-            Transport::Udp => UDP_HEADER_LENGTH,
-            Transport::Fragment(_) => 0,
+        let (header, payload) = match &self.transport {
+            Transport::Tcp(segment) => (segment.header_length(), self.payload_length()),
+            Transport::Udp => (UDP_HEADER_LENGTH, self.payload_length()),
+            Transport::Fragment(piece) => (self.fragment_header(), piece.length()),
         };
-        self.frame_length(header.saturating_add(self.payload_length()))
+        self.frame_length(header.saturating_add(payload))
     }
 
     /// Returns the length of a frame with so many octets after the IP header, octets without FCS.
