@@ -48,7 +48,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use quietwire_dpdk::{BURST_MAX, Burst};
 use quietwire_tables::bridge::{Decisions, Storm};
 use quietwire_tables::drops::PortDrop;
-use quietwire_tables::filter::{NameFlows, RuleCounters, Verdict};
+use quietwire_tables::filter::{NameFlows, RuleCounters, Verdict, Verdicts};
 use quietwire_tables::fragment_order::ReleaseCause;
 
 use crate::config::Idle;
@@ -221,6 +221,7 @@ fn turn(worker: &mut Worker, shared: &Shared) -> (u64, bool) {
             fragments: worker.fragments.as_deref_mut(),
             share: worker.share.as_deref_mut(),
             kept: &mut worker.kept,
+            verdicts: &mut worker.verdicts,
             decisions: &mut worker.decisions,
         };
         if has_own {
@@ -273,6 +274,7 @@ struct Resources<'worker> {
     share: Option<&'worker mut ShareStage>,
     /// Empty before and after.
     kept: &'worker mut Burst,
+    verdicts: &'worker mut Verdicts,
     decisions: &'worker mut Decisions,
 }
 
@@ -291,6 +293,7 @@ fn process(
         fragments,
         share,
         kept,
+        verdicts,
         decisions,
     } = resources;
     let stage = match stage {
@@ -327,6 +330,7 @@ fn process(
         names,
         inspection,
         kept,
+        verdicts,
         decisions,
     };
     process_ordered(path, context, resources, (port, stage, storm));
@@ -339,6 +343,7 @@ struct RuleResources<'worker> {
     inspection: Option<&'worker mut InspectStage>,
     /// Empty before and after.
     kept: &'worker mut Burst,
+    verdicts: &'worker mut Verdicts,
     decisions: &'worker mut Decisions,
 }
 
@@ -355,6 +360,7 @@ fn process_ordered(
         names,
         inspection,
         kept,
+        verdicts,
         decisions,
     } = resources;
     let stage = match stage {
@@ -366,6 +372,7 @@ fn process_ordered(
                 inside: context.routing.inside(),
                 now_s: context.now_s,
                 kept,
+                verdicts,
                 pool: context.pool,
             };
             if !path.pass_rules(port, filtered, filter) {
@@ -549,6 +556,7 @@ fn process_released(worker: &mut Worker, port: u16, now_s: u32) {
         names: worker.name_flows.as_deref_mut(),
         inspection: worker.inspection.as_deref_mut(),
         kept: &mut worker.kept,
+        verdicts: &mut worker.verdicts,
         decisions: &mut worker.decisions,
     };
     let mut inputs = worker.inputs.iter_mut();
@@ -652,6 +660,7 @@ fn process_part(worker: &mut Worker, shared: &Shared) -> bool {
                 fragments: worker.fragments.as_deref_mut(),
                 share: worker.share.as_deref_mut(),
                 kept: &mut worker.kept,
+                verdicts: &mut worker.verdicts,
                 decisions: &mut worker.decisions,
             };
             match worker.stages.of(port) {

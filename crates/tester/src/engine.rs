@@ -10,6 +10,7 @@ use quietwire_dpdk::cycles;
 use crate::clock::ticks_of_us;
 use crate::frame::Epoch;
 use crate::lane::{Lane, LowRate, TX_BURST};
+use crate::narrow::whole;
 use crate::pacer::{Pace, Pacer, Times};
 use crate::trial::LatencyStart;
 
@@ -147,8 +148,11 @@ impl LoopHealth {
     }
 }
 
-/// Frames that a late tester may send in a row to catch up, beside the burst that is due anyway.
+/// Frames that a late tester may send in a row to catch up, at any rate and with rings of any size.
 pub(crate) const CATCH_UP: u64 = 8 * TX_BURST;
+
+/// Time whose frames a late tester may send in a row, if these are more than [`CATCH_UP`], microseconds.
+const CATCH_UP_US: f64 = 100.0;
 
 /// Interval of the link checks, microseconds.
 const LINK_POLL_US: u64 = 5_000;
@@ -225,17 +229,21 @@ pub(crate) fn run(lanes: &mut [Lane<'_>], times: &Timetable, signals: Signals<'_
     health
 }
 
+/// Returns the frames that a late lane may send in a row, if it sends every `of`-th frame of a schedule: as many as are due in
+/// [`CATCH_UP_US`], but no more than half of its transmit ring, so that the frames in flight fit the rings of the device.
+fn catch_up(pace: Pace, of: u16, ring: u64) -> u64 {
+    let rate_pps = pace.highest_rate_pps().unwrap_or(0.0);
+    let frames = rate_pps / f64::from(of.max(1)) * (CATCH_UP_US / 1e6);
+    whole(frames).min(ring / 2).max(CATCH_UP)
+}
+
 fn begin(lanes: &mut [Lane<'_>], times: &Timetable, epoch: Epoch, start: u64, end: u64) {
     let duration = end.saturating_sub(start);
     for lane in lanes {
         let of_port = lane.role.of_port;
-        let pacer = Pacer::new(
-            times.pace.of_lane(lane.role.share, lane.role.burst),
-            start,
-            duration,
-            times.ticks_per_second,
-            CATCH_UP,
-        );
+        let pace = times.pace.of_lane(lane.role.share, lane.role.burst);
+        let catch_up = catch_up(pace, of_port.of, lane.transmit_ring);
+        let pacer = Pacer::new(pace, start, duration, times.ticks_per_second, catch_up);
         let low_rate = if lane.role.has_low_rate {
             LowRate::new(times.low_rate_pps, start, times.ticks_per_second)
         } else {
@@ -442,6 +450,23 @@ mod tests {
             assert_eq!(sleeps(Leave::WhenIdle, frames), frames == 0);
             assert_eq!(sleeps(Leave::BetweenBursts, frames), frames < TX_BURST);
         }
+    }
+
+    #[test]
+    fn a_late_lane_catches_up_on_100_us_or_half_a_ring() {
+        assert_eq!(catch_up(Pace::Unpaced, 1, 8192), CATCH_UP);
+        assert_eq!(catch_up(Pace::Rate(1e6), 1, 8192), CATCH_UP);
+        assert_eq!(catch_up(Pace::Rate(20e6), 1, 8192), 2000);
+        assert_eq!(catch_up(Pace::Rate(20e6), 2, 8192), 1000);
+        let step = Pace::Step {
+            rate_pps: 1e6,
+            after_s: 1.0,
+            then_pps: 30e6,
+        };
+        assert_eq!(catch_up(step, 1, 8192), 3000);
+        // The rings of the device have no space for more.
+        assert_eq!(catch_up(step, 1, 1024), 512);
+        assert_eq!(catch_up(step, 1, 256), CATCH_UP);
     }
 
     /// A lane that records its calls. Its second reception takes longer than the limit of a long gap.

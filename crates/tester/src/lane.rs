@@ -48,6 +48,8 @@ pub(crate) struct Role {
 pub(crate) struct Rings {
     /// The receive ring.
     pub(crate) receive: Ring,
+    /// Descriptors of the transmit ring; 0 if unknown.
+    pub(crate) transmit: u16,
     /// True if a frame is lost when the peer's queue is full (shared memory, veth pairs); false if the tester waits.
     pub(crate) drops_when_full: bool,
     /// True if frames may be written and read where they lie in the rings.
@@ -70,7 +72,10 @@ pub(crate) struct Lane<'port> {
     low_rate: LowRate,
     /// Estimate of the frames that the receive ring had no space for.
     backlog: Backlog,
-    /// [`STALL_US`] in ticks.
+    /// Descriptors of the transmit ring; 0 if unknown.
+    pub(crate) transmit_ring: u64,
+    /// Time without service after which the lane counts as stalled, ticks: [`STALL_US`], or less if more frames are due then than may be sent in
+    /// a row.
     stall: u64,
     /// Receive turns that empty a full ring.
     turns_of_ring: u64,
@@ -238,8 +243,10 @@ impl Sent {
     }
 }
 
-/// Time without service after which a lane counts as stalled, microseconds. A turn of the loop over all lanes is far shorter.
+/// Longest time without service after which a lane does not count as stalled, microseconds.
 const STALL_US: u64 = 100;
+/// The same at the highest rates, microseconds. A turn of the loop over all lanes is shorter.
+const STALL_MIN_US: u64 = 20;
 
 /// Time between two bursts that counts as a pause of an unpaced tester, nanoseconds.
 const PAUSE_NS: u64 = 100_000;
@@ -273,6 +280,7 @@ impl<'port> Lane<'port> {
             pacer: None,
             low_rate: LowRate::default(),
             backlog: Backlog::new(rings.receive, role.arrival_rate_pps, ticks_per_second()),
+            transmit_ring: rings.transmit.into(),
             stall: ticks_of_us(STALL_US, ticks_per_second()),
             turns_of_ring: (rings.receive.frames() / RX_FRAMES_A_TURN).saturating_add(1),
             tx_burst: Burst::new(eal),
@@ -297,6 +305,11 @@ impl<'port> Lane<'port> {
         self.sent = Sent::default();
         self.low_rate_ticks.clear();
         self.backlog.begin(pacer.start());
+        let [shortest, longest] =
+            [STALL_MIN_US, STALL_US].map(|us| ticks_of_us(us, ticks_per_second()));
+        self.stall = pacer
+            .catch_up_ticks(TX_BURST)
+            .map_or(longest, |ticks| ticks.clamp(shortest, longest));
         self.pacer = self.role.transmits.then_some(pacer);
     }
 

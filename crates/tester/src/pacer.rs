@@ -340,6 +340,18 @@ impl Pacer {
         self
     }
 
+    /// Returns the time in which as many frames are due as may be sent in a row beside `waiting` ones, ticks; `None` without a rate,
+    /// and for schedules that stalls shift and those of individual times.
+    pub(crate) fn catch_up_ticks(&self, waiting: u64) -> Option<u64> {
+        let per_tick = self.then.map_or(self.frames_per_tick, |(_, then)| {
+            then.max(self.frames_per_tick)
+        });
+        let frames = self.catch_up.saturating_sub(waiting);
+        let frames = frames.saturating_mul(self.part.of.get());
+        let has_rate = per_tick > 0.0 && !self.is_spread && self.times.is_none();
+        has_rate.then(|| whole(frames as f64 / per_tick))
+    }
+
     /// Returns when the schedule begins, ticks.
     pub(crate) fn start(&self) -> u64 {
         self.start
@@ -574,6 +586,26 @@ mod tests {
         let now = now + HZ / 1_000_000 * 4000;
         while pacer.due(now, 32).frames > 0 {}
         assert_eq!((pacer.offered(), pacer.unsent()), (401 + 512, 4000 - 512));
+    }
+
+    #[test]
+    fn frames_of_a_rate_are_due_in_the_time_of_those_in_a_row() {
+        let of = |pace| Pacer::new(pace, 0, HZ, HZ, 512);
+        assert_eq!(of(Pace::Unpaced).catch_up_ticks(0), None);
+        let (frames, rate_pps) = (100, 1e6);
+        let spread = of(Pace::Spread { frames, rate_pps });
+        assert_eq!(spread.catch_up_ticks(0), None);
+        let ticks = |waiting| of(Pace::Rate(1e6)).catch_up_ticks(waiting);
+        assert_eq!(ticks(0), Some(512 * HZ / 1_000_000));
+        assert_eq!(ticks(32), Some(480 * HZ / 1_000_000));
+        let ticks = of(Pace::Rate(1e6)).shared(1, 2).catch_up_ticks(0);
+        assert_eq!(ticks, Some(1024 * HZ / 1_000_000));
+        let step = Pace::Step {
+            rate_pps: 1e6,
+            after_s: 0.5,
+            then_pps: 4e6,
+        };
+        assert_eq!(of(step).catch_up_ticks(0), Some(128 * HZ / 1_000_000));
     }
 
     #[test]

@@ -66,6 +66,7 @@ impl<'a> TrialContext<'a> {
                 handle.ring_sizes().0.unwrap_or(self.receive_ring_size),
                 self.trial.frame_size_largest(),
             ),
+            transmit: handle.ring_sizes().1.unwrap_or(0),
             drops_when_full: port.drops_when_full,
             may_be_in_place: self.may_be_in_place,
         };

@@ -63,7 +63,7 @@ struct CalibrateArgs {
     /// Duration of each trial of the search for the highest clean rate.
     #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = parse_positive_duration)]
     duration: Duration,
-    /// Duration of each pacing measurement, at 10, 50 and 90 % of that rate.
+    /// Duration of each pacing measurement, at 10, 50 and 90 % of that rate, and of the trials that confirm it.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_positive_duration)]
     pacing_duration: Duration,
     /// Rates to try after the first in that search, 0 to 100.

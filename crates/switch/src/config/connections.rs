@@ -21,7 +21,7 @@ use crate::error::SwitchError;
 const MAX_ENTRIES: u32 = 65_536;
 
 /// Default share of the time of a saturated thread for frames that begin connections, percent.
-const NEW_SHARE: u32 = 50;
+const NEW_SHARE: u32 = 40;
 /// Share without a limit, percent.
 const NEW_SHARE_MAX: u32 = 100;
 
@@ -45,7 +45,7 @@ pub struct ConnectionsSetting {
     /// Maximum number of half-open connections that a source address has begun, in each zone. Default: no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_half_open_per_source: Option<u32>,
-    /// Share of the time of a saturated forwarding thread for frames that begin connections, percent, 1 to 100. 100: no limit. Default: 50.
+    /// Share of the time of a saturated forwarding thread for frames that begin connections, percent, 1 to 100. 100: no limit. Default: 40.
     pub new_share: u32,
     /// Connections have labels, which rules set and match. Default: false.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -487,7 +487,7 @@ mod tests {
         );
         let shares = ["", "new-share = 30", "new-share = 100"];
         let shares = shares.map(|text| parsed(text).unwrap().new_share());
-        assert_eq!(shares, [Some(50), Some(30), None]);
+        assert_eq!(shares, [Some(40), Some(30), None]);
         let written = toml::to_string(&parsed("new-share = 30").unwrap()).unwrap();
         assert!(written.contains("new-share = 30"), "{written}");
         let helping = parsed("helpers = [\"ftp\", \"tftp\"]\n").unwrap();

@@ -13,7 +13,6 @@ use super::lengths::measure;
 use super::path::Path;
 use super::stage::FilteredStage;
 use super::translate::TranslatorsView;
-use crate::config::rules::Action;
 use crate::counters::Step;
 use quietwire_tables::drops::{PortDrop, PortDrops};
 use quietwire_tables::filter::{
@@ -35,6 +34,8 @@ pub(super) struct FilterContext<'worker> {
     pub(super) now_s: u32,
     /// Empty before and after.
     pub(super) kept: &'worker mut Burst,
+    /// Verdicts of an earlier burst: memory that no burst has to initialise.
+    pub(super) verdicts: &'worker mut Verdicts,
     /// Pool for copies and answers.
     pub(super) pool: &'worker Mempool,
 }
@@ -129,6 +130,7 @@ impl Path<'_> {
             inside,
             now_s,
             kept,
+            verdicts,
             pool,
         } = context;
         let all = self.received.len();
@@ -140,10 +142,9 @@ impl Path<'_> {
             }
         }
         let frames = self.received.len();
-        let mut verdicts: Verdicts = [Verdict::Default(Action::Drop); BURST_MAX];
         let mut continued = rules.continues().then(Continued::default);
         let frames_of_rules = &mut self.leaving.effects.frames;
-        let out = (&mut verdicts, continued.as_mut(), frames_of_rules);
+        let out = (&mut *verdicts, continued.as_mut(), frames_of_rules);
         let mut names = names.filter(|_| rules.has_names());
         let reasons = match (connections.as_deref_mut(), names.as_deref_mut()) {
             (Some(stage), names) => stage.judge(self.received, rules, (now_s, names), out),
@@ -158,7 +159,7 @@ impl Path<'_> {
         };
         if let Some(output) = self.leaving.compared() {
             match connections.as_deref() {
-                Some(stage) => stage.classify(self.received, (rules, output), &verdicts),
+                Some(stage) => stage.classify(self.received, (rules, output), verdicts),
                 None => self.received.set_classes(std::iter::repeat(0)),
             }
         }
@@ -174,7 +175,7 @@ impl Path<'_> {
             true => {
                 let connections = connections.as_deref();
                 let begins = |number| connections.is_none_or(|stage| stage.begins(number));
-                let rules = (rules, &mut verdicts);
+                let rules = (rules, &mut *verdicts);
                 self.inspect((input, zone), rules, begins, inspection, (&mut *kept, pool))
             }
             false => Inspected::default(),
@@ -182,7 +183,7 @@ impl Path<'_> {
         let stopped = inspected.dropped + inspected.without + inspected.held;
         let dropped = reasons.sum() + stopped as usize;
         if self.telemetry.is_watched() {
-            self.telemetry.filtered(self.received, &verdicts);
+            self.telemetry.filtered(self.received, verdicts);
         }
         let has_effect = |verdict: &Verdict| {
             let statements = rules.statements(*verdict);
@@ -191,14 +192,14 @@ impl Path<'_> {
         let continued = continued.as_ref().filter(|continued| continued.has_any());
         let mut decided = verdicts.iter().take(frames);
         if rules.has_effects() && (continued.is_some() || decided.any(has_effect)) {
-            self.apply_effects(input, (rules, &verdicts, continued), pool, kept);
+            self.apply_effects(input, (rules, &*verdicts, continued), pool, kept);
         }
         if dropped > 0 {
             let (octets, _) = measure(self.received);
             if dropped == frames {
                 self.received.free();
             } else {
-                self.keep_accepted(&verdicts, kept);
+                self.keep_accepted(verdicts, kept);
             }
             // The next stage counts accepted frames.
             if let Some(counters) = self.counters.get(input) {

@@ -27,7 +27,7 @@ use super::telemetry::Telemetry;
 use crate::config::Idle;
 use crate::counters::{PORTS_MAX, Step, ThreadCounters};
 use quietwire_tables::bridge::Decisions;
-use quietwire_tables::filter::NameFlows;
+use quietwire_tables::filter::{NameFlows, Verdict, Verdicts};
 
 /// Maximum number of receive queues of a thread.
 const INPUTS_MAX: usize = 1024;
@@ -51,6 +51,8 @@ pub(crate) struct Worker {
     pub(super) received: Burst,
     /// Accepted frames while the filter drops others. Empty between two steps.
     pub(super) kept: Burst,
+    /// Verdicts of the filter on the latest burst.
+    pub(super) verdicts: Box<Verdicts>,
     /// Accepted frames that leave, while the filter drops others. Empty between two steps.
     pub(super) spare: Burst,
     /// Rules of frames that leave, if there are any.
@@ -98,6 +100,7 @@ impl Worker {
             outputs: (0..PORTS_MAX).map(|_| None).collect(),
             received: Burst::new(eal),
             kept: Burst::new(eal),
+            verdicts: Box::new([Verdict::Short; BURST_MAX]),
             spare: Burst::new(eal),
             output_rules: None,
             name_flows: None,

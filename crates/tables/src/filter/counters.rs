@@ -9,7 +9,10 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use quietwire_base::BURST_MAX;
 use quietwire_memory::prefetch;
+
+use crate::classifier::Key;
 
 /// Number of counters that are allocated together.
 const CHUNK: usize = 1024;
@@ -132,7 +135,7 @@ impl RuleCounters {
             registry.threads.push(Arc::clone(&counts));
             counts
         });
-        ThreadFrames(counts)
+        ThreadFrames::new(counts)
     }
 }
 
@@ -186,8 +189,16 @@ impl RuleFrames {
     }
 }
 
-/// Counters that one thread writes. Its rules must have counters of the same [`RuleCounters`], or those of the default.
-pub struct ThreadFrames(Arc<Counts>);
+/// Keys of the frames of a burst.
+pub(super) type Keys = [Key; BURST_MAX];
+
+/// Memory of a thread that judges bursts: its counters, and the keys of the frames. Its rules must have counters of the same
+/// [`RuleCounters`], or those of the default.
+pub struct ThreadFrames {
+    counts: ThreadCounts,
+    /// They stay between bursts, because every frame writes all words of its key: 4 KiB that no burst has to clear.
+    keys: Box<Keys>,
+}
 
 impl fmt::Debug for ThreadFrames {
     // There may be a million counters.
@@ -197,6 +208,34 @@ impl fmt::Debug for ThreadFrames {
 }
 
 impl ThreadFrames {
+    fn new(counts: Arc<Counts>) -> Self {
+        Self {
+            counts: ThreadCounts(counts),
+            keys: Box::new([Key::EMPTY; BURST_MAX]),
+        }
+    }
+}
+
+/// Returns memory for the keys of a burst, with those of an earlier one, and the counters of the thread. A thread without them has its keys in
+/// `local`.
+#[inline(always)]
+pub(super) fn keys_of<'burst>(
+    thread: Option<&'burst mut ThreadFrames>,
+    local: &'burst mut Option<Keys>,
+) -> (&'burst mut Keys, Option<&'burst mut ThreadCounts>) {
+    match thread {
+        Some(thread) => (&mut thread.keys, Some(&mut thread.counts)),
+        None => (local.insert([Key::EMPTY; BURST_MAX]), None),
+    }
+}
+
+/// Counters that one thread writes.
+pub(super) struct ThreadCounts(Arc<Counts>);
+
+/// Counters of a thread for the time in which nothing else of the thread writes them.
+pub(super) struct OwnCounts<'thread>(&'thread Counts);
+
+impl OwnCounts<'_> {
     /// Adds frames to the counter of a place. Returns false if there is none. Mutable, because nothing else writes the counter meanwhile.
     #[inline(always)]
     pub(super) fn add(&mut self, place: u32, frames: u64) -> bool {
@@ -206,6 +245,14 @@ impl ThreadFrames {
         let now = counter.load(Ordering::Relaxed);
         counter.store(now.wrapping_add(frames), Ordering::Relaxed);
         true
+    }
+}
+
+impl ThreadCounts {
+    /// Returns the counters to write.
+    #[inline(always)]
+    pub(super) fn counts(&mut self) -> OwnCounts<'_> {
+        OwnCounts(&self.0)
     }
 
     /// Loads the counter of a place into the cache.
@@ -227,11 +274,11 @@ mod tests {
         let mut thread = counters.thread();
         let rules: Vec<_> = (0..2 * CHUNK).map(|_| counters.rule()).collect();
         for rule in &rules {
-            assert!(thread.add(rule.place(), 3));
+            assert!(thread.counts.counts().add(rule.place(), 3));
         }
         // Threads that begin later have all places too.
         let mut later = counters.thread();
-        assert!(later.add(rules[CHUNK].place(), 4));
+        assert!(later.counts.counts().add(rules[CHUNK].place(), 4));
         rules[CHUNK].add(5);
         assert_eq!(rules[CHUNK].get(), 12);
         let kept = Arc::clone(&rules[5]);
@@ -251,7 +298,7 @@ mod tests {
         let rule = counters.rule();
         for _ in 0..3 {
             for mut thread in [counters.thread(), counters.thread()] {
-                assert!(thread.add(rule.place(), 2));
+                assert!(thread.counts.counts().add(rule.place(), 2));
             }
         }
         assert_eq!(rule.get(), 12);
@@ -265,7 +312,7 @@ mod tests {
         counters.lock().places = PLACES_MAX as u32;
         for rule in [counters.rule(), Arc::default()] {
             assert_eq!(rule.place(), NO_PLACE);
-            assert!(!thread.add(rule.place(), 1));
+            assert!(!thread.counts.counts().add(rule.place(), 1));
             rule.add(7);
             assert_eq!(rule.get(), 7);
         }

@@ -6,12 +6,13 @@
 use quietwire_base::BURST_MAX;
 
 use super::action::Action;
+use super::counters::keys_of;
 use super::ct_states::{STATES, state_bit};
 use super::further::mark_output;
 use super::rules::PortRules;
 use super::tally::Tally;
 use super::verdict::{Judged, Verdict};
-use crate::classifier::{Field, Key, NO_RULE};
+use crate::classifier::{Field, NO_RULE};
 use crate::connections::CtState;
 
 /// Returns a class without bits that none of the conditions has, and with a state.
@@ -48,10 +49,11 @@ impl PortRules {
         let Judged {
             verdicts,
             continued,
-            counters: mut own,
+            counters,
         } = out.into();
         let conditions = self.conditions();
-        let mut keys = [Key::EMPTY; BURST_MAX];
+        let mut local = None;
+        let (keys, mut own) = keys_of(counters, &mut local);
         let mut count = 0;
         for (((octets, length), class), key) in frames.zip(keys.iter_mut()) {
             self.write_key(octets, length, key);

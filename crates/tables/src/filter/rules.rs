@@ -4,6 +4,7 @@
 //! read, and without sets there is no search for elements.
 
 mod continuing;
+mod decide;
 mod marked;
 
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use quietwire_packet::ETHERNET_HEADER_LENGTH;
 use super::RULES_MAX;
 use super::action::{Action, MalformedAction};
 use super::continued::Continuing;
-use super::counters::RuleFrames;
+use super::counters::{RuleFrames, keys_of};
 use super::ct_states::{CtStates, set_state};
 use super::ct_values::{CtConditions, CtMatch};
 use super::described::DescribedPacket;
@@ -30,7 +31,7 @@ use super::plain::read_plain_key;
 use super::rule_match::FurtherMatch;
 use super::sets::{FieldSets, bit, compile};
 use super::statements::Statements;
-use super::tally::{CountedRules, Tally, add};
+use super::tally::{CountedRules, Tally};
 use super::verdict::{Dropped, Fallback, Judged, Verdict};
 use crate::classifier::{Field, Key, NO_RULE, Rule, Shape};
 use crate::connections::{CtState, LabelBits, MarkBits, Tracked};
@@ -606,26 +607,31 @@ impl PortRules {
         let Judged {
             verdicts,
             continued,
-            counters: mut own,
+            counters,
         } = out;
         let table = &*self.table;
         let default = table.fallback.default;
-        let mut keys = [Key::EMPTY; BURST_MAX];
+        let mut local = None;
+        let (keys, mut own) = keys_of(counters, &mut local);
         let mut found = [NO_RULE; BURST_MAX];
+        let compiled = &*table.compiled;
+        let may_be_plain = compiled.compared.is_nothing();
         let mut count = 0;
         for (((octets, length), verdict), key) in
             frames.zip(verdicts.iter_mut()).zip(keys.iter_mut())
         {
-            *verdict = match self.read(octets, length, key) {
+            match self.read((octets, length), may_be_plain, key) {
                 Ok(()) => {
                     complete(key, count, octets);
-                    Verdict::Default(default)
+                    *verdict = Verdict::Default(default);
                 }
-                Err(verdict) => verdict,
-            };
+                Err(other) => {
+                    *key = Key::EMPTY;
+                    *verdict = other;
+                }
+            }
             count += 1;
         }
-        let compiled = &*table.compiled;
         let keys = keys.get_mut(..count).unwrap_or_default();
         for sets in &table.sets {
             sets.mark(keys);
@@ -644,41 +650,8 @@ impl PortRules {
             let out = (continued, own.as_deref_mut());
             compiled.pass(continuing, (keys, &found), has_key, out);
         }
-        let mut dropped = Dropped::default();
-        let mut tally = Tally::new(own.as_deref_mut());
-        let mut unmatched = 0;
-        for (verdict, rule) in verdicts.iter_mut().zip(&found).take(count) {
-            let action = match verdict {
-                Verdict::Default(_) => match tally.add(&compiled.rules, *rule) {
-                    Some(action) => {
-                        *verdict = Verdict::Rule(*rule, action);
-                        action
-                    }
-                    None => {
-                        unmatched += 1;
-                        default
-                    }
-                },
-                Verdict::Malformed(_) => {
-                    dropped.malformed += 1;
-                    continue;
-                }
-                Verdict::Rule(..)
-                | Verdict::Short
-                | Verdict::Refused(_)
-                | Verdict::Guarded(_)
-                | Verdict::Held(_)
-                | Verdict::Inspected(..) => continue,
-            };
-            dropped.denied += usize::from(action == Action::Drop);
-            dropped.rejected += usize::from(action == Action::Reject);
-        }
-        tally.flush(&compiled.rules);
-        let fallback = &table.fallback;
-        add(&fallback.default_frames, own.as_deref_mut(), unmatched);
-        let malformed = dropped.malformed as u64;
-        add(&fallback.malformed_frames, own, malformed);
-        dropped
+        let verdicts = verdicts.get_mut(..count).unwrap_or_default();
+        table.decide(verdicts, &found, own)
     }
 
     /// Returns true if frames may be answered, or some rule has statements.
@@ -795,17 +768,21 @@ impl PortRules {
         key
     }
 
-    /// Writes the key of a frame, or returns the verdict without one.
+    /// Writes the key of a frame, or returns the verdict without one. `may_be_plain`: no rule compares more than keys of the most frequent
+    /// frames have.
     #[inline(always)]
-    fn read(&self, octets: &[u8], length: u32, key: &mut Key) -> Result<(), Verdict> {
+    fn read(
+        &self,
+        (octets, length): (&[u8], u32),
+        may_be_plain: bool,
+        key: &mut Key,
+    ) -> Result<(), Verdict> {
         let length = length as usize;
+        if may_be_plain && read_plain_key(octets, length, &self.ingress, key) {
+            return Ok(());
+        }
         if length < ETHERNET_HEADER_LENGTH {
             return Err(Verdict::Short);
-        }
-        if self.table.compiled.compared.is_nothing()
-            && read_plain_key(octets, length, &self.ingress, key)
-        {
-            return Ok(());
         }
         self.read_other(octets, length, key)
     }

@@ -7,12 +7,12 @@ use quietwire_base::BURST_MAX;
 use quietwire_memory::prefetch;
 
 use super::action::Action;
-use super::counters::{RuleFrames, ThreadFrames};
+use super::counters::{RuleFrames, ThreadCounts};
 use crate::classifier::NO_RULE;
 
 /// Action of a rule, and the place of its counter: the action has the two lowest bits.
 #[derive(Clone, Copy, Debug)]
-struct CountedAction(u32);
+pub(super) struct CountedAction(u32);
 
 impl CountedAction {
     const fn new(action: Action, place: u32) -> Self {
@@ -26,7 +26,7 @@ impl CountedAction {
     }
 
     #[inline(always)]
-    const fn action(self) -> Action {
+    pub(super) const fn action(self) -> Action {
         match self.0 & 3 {
             0 => Action::Accept,
             1 => Action::Drop,
@@ -36,7 +36,7 @@ impl CountedAction {
     }
 
     #[inline(always)]
-    const fn place(self) -> u32 {
+    pub(super) const fn place(self) -> u32 {
         self.0 >> 2
     }
 }
@@ -68,6 +68,12 @@ impl CountedRules {
         self.actions.len()
     }
 
+    /// Returns the actions of the rules.
+    #[inline(always)]
+    pub(super) fn actions(&self) -> &[CountedAction] {
+        &self.actions
+    }
+
     /// Returns true if some rule answers frames.
     pub(super) fn rejects(&self) -> bool {
         let mut actions = self.actions.iter();
@@ -94,7 +100,7 @@ impl CountedRules {
 
     /// Loads actions and counters of the rules with these numbers into the cache.
     #[inline(never)]
-    pub(super) fn prefetch(&self, found: &[u32], own: Option<&ThreadFrames>) {
+    pub(super) fn prefetch(&self, found: &[u32], own: Option<&ThreadCounts>) {
         for rule in found {
             if let Some(counted) = self.actions.get(*rule as usize) {
                 prefetch(counted);
@@ -123,7 +129,7 @@ impl CountedRules {
 
     /// Adds frames of a rule to the counter that all threads share.
     #[inline(always)]
-    fn add_shared(&self, (rule, frames): (u32, u32)) {
+    pub(super) fn add_shared(&self, (rule, frames): (u32, u32)) {
         if frames > 0
             && let Some(sum) = self.frames.get(rule as usize)
         {
@@ -139,7 +145,7 @@ impl CountedRules {
 )]
 pub(super) enum Tally<'thread> {
     /// The thread has counters of its own.
-    Own(&'thread mut ThreadFrames),
+    Own(&'thread mut ThreadCounts),
     /// Rule and number of frames, by the last digits of the number of the rule. Rules that decide on many frames of a burst are counted with
     /// one atomic operation.
     Shared([(u32, u32); BURST_MAX]),
@@ -148,7 +154,7 @@ pub(super) enum Tally<'thread> {
 impl<'thread> Tally<'thread> {
     /// Begins a burst of a thread that has these counters, if it has some.
     #[inline(always)]
-    pub(super) fn new(own: Option<&'thread mut ThreadFrames>) -> Self {
+    pub(super) fn new(own: Option<&'thread mut ThreadCounts>) -> Self {
         match own {
             Some(own) => Self::Own(own),
             None => Self::Shared([(NO_RULE, 0); BURST_MAX]),
@@ -156,13 +162,20 @@ impl<'thread> Tally<'thread> {
     }
 
     /// Adds a frame of a rule. Returns the action of the rule, if there is one.
-    #[expect(clippy::arithmetic_side_effects, reason = "at most BURST_MAX frames")]
     #[inline(always)]
     pub(super) fn add(&mut self, rules: &CountedRules, rule: u32) -> Option<Action> {
         let counted = *rules.actions.get(rule as usize)?;
+        self.count(rules, rule, counted);
+        Some(counted.action())
+    }
+
+    /// Adds a frame of a rule that has this action and counter.
+    #[expect(clippy::arithmetic_side_effects, reason = "at most BURST_MAX frames")]
+    #[inline(always)]
+    pub(super) fn count(&mut self, rules: &CountedRules, rule: u32, counted: CountedAction) {
         match self {
             Self::Own(own) => {
-                if !own.add(counted.place(), 1) {
+                if !own.counts().add(counted.place(), 1) {
                     rules.add_shared((rule, 1));
                 }
             }
@@ -176,7 +189,6 @@ impl<'thread> Tally<'thread> {
                 }
             }
         }
-        Some(counted.action())
     }
 
     /// Ends the burst: adds all frames to the counters of their rules.
@@ -192,8 +204,8 @@ impl<'thread> Tally<'thread> {
 
 /// Adds frames to a counter, at its place in those of the thread, if both exist.
 #[inline(always)]
-pub(super) fn add(frames: &RuleFrames, own: Option<&mut ThreadFrames>, count: u64) {
-    if count > 0 && !own.is_some_and(|own| own.add(frames.place(), count)) {
+pub(super) fn add(frames: &RuleFrames, own: Option<&mut ThreadCounts>, count: u64) {
+    if count > 0 && !own.is_some_and(|own| own.counts().add(frames.place(), count)) {
         frames.add(count);
     }
 }

@@ -326,7 +326,18 @@ fn judged(
     let others = [&fallback.default_frames, &fallback.malformed_frames];
     let all = || counts.iter().chain(others).map(|one| one.get());
     let shared: Vec<u64> = all().collect();
-    // A thread with counters of its own decides and counts the same.
+    // A thread with counters of its own decides and counts the same, whatever its latest bursts were.
+    let former = RuleTable::new([], Fallback::counted_in(&counters));
+    let former = PortRules::new(former.into(), 7, Some(9));
+    let mut used = vec![0xff; 80];
+    used[12..18].copy_from_slice(&[0x81, 0, 0xff, 0xff, 0x86, 0xdd]);
+    used[18] = 0x6f;
+    let used = [(&used[..], 80); BURST_MAX];
+    let mut of_used = [Verdict::Short; BURST_MAX];
+    judge_own(&former, &used, &mut of_used, &mut own);
+    let none: Option<&mut Continued> = None;
+    let out = (&mut of_used, none, &mut own);
+    former.judge_output(used.iter().copied(), Some(5), out);
     let mut again = [Verdict::Short; BURST_MAX];
     assert_eq!(judge_own(&port, &received, &mut again, &mut own), dropped);
     assert_eq!(again, verdicts);

@@ -54,6 +54,12 @@ pub enum Step<'calibration> {
 
 /// Largest share of the schedule that a clean trial may miss: the host occasionally preempts the tester.
 const MISS_RATIO_MAX: f64 = 1e-3;
+/// Long trials of a rate, of which one must be clean and precise.
+const LASTING_TRIALS: u32 = 2;
+/// Largest share of the schedule that such a trial may miss, without the frames of stalls.
+const LASTING_MISS_MAX: f64 = 1e-4;
+/// Frames that it may miss in any case: those of a few bursts at its end.
+const LASTING_MISSED_FRAMES: f64 = 128.0;
 /// First rate of the search as a share of the highest rate of the tester. At its highest rate, the tester cannot catch up after a
 /// preemption by the host.
 const TOP: f64 = 0.9;
@@ -160,6 +166,23 @@ impl Tester {
             }
             Ok::<_, TesterError>(clean == CLEAN_TRIALS)
         })?;
+        let clean_rate_pps = highest_lasting(clean_rate_pps, options.steps, |rate_pps| {
+            for _ in 0..LASTING_TRIALS {
+                trials = trials.saturating_add(1);
+                pause();
+                let result = self.run(&trial(rate_pps, options.pacing_s))?;
+                let flaw = unclean_reason(&result).or_else(|| imprecise_reason(&result));
+                reported(Step::Trial {
+                    frame_sizes,
+                    rate_pps,
+                    flaw: flaw.as_deref(),
+                });
+                if flaw.is_none() {
+                    return Ok::<_, TesterError>(true);
+                }
+            }
+            Ok(false)
+        })?;
         let mut size = SizeCalibration {
             frame_sizes,
             directions,
@@ -256,6 +279,19 @@ fn unclean_reason(result: &TrialResult) -> Option<String> {
         .then(|| format!("{:.3} % of the schedule was missed", miss_ratio * 100.0))
 }
 
+/// Returns why the rate of a trial is not precise enough for a rate that lasts.
+fn imprecise_reason(result: &TrialResult) -> Option<String> {
+    let stalled = result.health.stalled_unsent_frames;
+    let missed = result.health.unsent_frames.saturating_sub(stalled) as f64;
+    let due = result.scheduled_frames.saturating_sub(stalled).max(1) as f64;
+    (missed > (due * LASTING_MISS_MAX).max(LASTING_MISSED_FRAMES)).then(|| {
+        format!(
+            "{:.3} % of the schedule was missed without a stall",
+            missed / due * 100.0
+        )
+    })
+}
+
 /// Returns the highest clean rate, first downward from `top`, then by bisection; 0 if no rate is clean. It tries at most `steps` rates below
 /// `top`.
 fn highest_clean<E>(
@@ -286,6 +322,25 @@ fn highest_clean<E>(
         }
     }
     Ok(clean)
+}
+
+/// Returns the highest rate that a long trial confirms, downward from `clean`; 0 if no rate does. It tries at most `steps` rates below `clean`.
+fn highest_lasting<E>(
+    clean: f64,
+    steps: u32,
+    mut lasts: impl FnMut(f64) -> Result<bool, E>,
+) -> Result<f64, E> {
+    let [.., last] = DOWN;
+    let factors = DOWN.into_iter().chain(std::iter::repeat(last));
+    let mut rate = clean;
+    for factor in factors.take(steps as usize) {
+        if rate == 0.0 || lasts(rate)? {
+            return Ok(rate);
+        }
+        rate *= factor;
+    }
+    let is_last = rate == 0.0 || lasts(rate)?;
+    Ok(if is_last { rate } else { 0.0 })
 }
 
 /// Returns the cost of reading the time stamp counter, nanoseconds: the best of several series of readings.
@@ -372,6 +427,18 @@ mod tests {
         // Frames in excess are an error.
         assert!((error(1_000_100, 0).unwrap() - 1e-4).abs() < 1e-12);
         assert_eq!(error(0, 1_000_000), None);
+        let reason = |unsent: u64, stalled: u64| {
+            let trial = Trial::new(1e7, 1.0, FrameSizes::Fixed(64));
+            let latency = LatencySummary::default();
+            let mut result = TrialResult::of_counts(&trial, 1.0, 9_000_000, 9_000_000, latency);
+            result.scheduled_frames = 10_000_000;
+            result.health.unsent_frames = unsent;
+            result.health.stalled_unsent_frames = stalled;
+            imprecise_reason(&result)
+        };
+        assert_eq!((reason(999, 0), reason(50_999, 50_000)), (None, None));
+        let missed = "0.020 % of the schedule was missed without a stall";
+        assert_eq!(reason(2000, 0).as_deref(), Some(missed));
     }
 
     #[test]
@@ -391,6 +458,19 @@ mod tests {
         }
         assert_eq!(highest_clean(1e6, 9, |_| Ok::<_, ()>(false)), Ok(0.0));
         assert_eq!(highest_clean(1e6, 9, |_| Err("gone")), Err("gone"));
+    }
+
+    #[test]
+    fn a_clean_rate_lasts_as_long_as_its_pacing_is_measured() {
+        for (limit, found) in [(1e6, 1e6), (0.96e6, 0.95e6), (0.7e6, 0.684e6), (1.0, 0.0)] {
+            let lasting = highest_lasting(1e6, 4, |rate| Ok::<_, ()>(rate <= limit)).unwrap();
+            assert!((lasting - found).abs() < 1e-6, "{lasting} for {limit}");
+        }
+        // Without a clean rate, or without steps below it.
+        assert_eq!(highest_lasting(0.0, 4, |_| Err("tried")), Ok(0.0));
+        assert_eq!(highest_lasting(1e6, 0, |_| Ok::<_, ()>(true)), Ok(1e6));
+        assert_eq!(highest_lasting(1e6, 0, |_| Ok::<_, ()>(false)), Ok(0.0));
+        assert_eq!(highest_lasting(1e6, 4, |_| Err("gone")), Err("gone"));
     }
 
     #[test]

@@ -53,6 +53,7 @@ struct World {
     effects: Effects,
     received: Burst,
     kept: Burst,
+    verdicts: Box<Verdicts>,
     spare: Burst,
     scanned: u16,
 }
@@ -77,6 +78,7 @@ impl World {
             ),
             received: Burst::new(&eal),
             kept: Burst::new(&eal),
+            verdicts: Box::new([Verdict::Short; BURST_MAX]),
             spare: Burst::new(&eal),
             scanned: KNOWN,
             eal,
@@ -122,6 +124,7 @@ impl World {
             },
             now_s: 0,
             kept: &mut self.kept,
+            verdicts: &mut self.verdicts,
             pool: &self.pool,
         };
         let has_any = path.filter(PORT, (&self.rules, 0), context);

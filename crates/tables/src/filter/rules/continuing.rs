@@ -2,7 +2,7 @@
 //! Matches of rules that continue, and the limits of such rules.
 
 use super::super::continued::{CONTINUE_MAX, Continued, Continuing, divide};
-use super::super::counters::ThreadFrames;
+use super::super::counters::ThreadCounts;
 use super::super::ct_values::CtConditions;
 use super::super::tally::Tally;
 use super::{Compiled, PortRule, PortRules};
@@ -37,7 +37,7 @@ impl Compiled {
         continuing: &Continuing,
         (keys, found): (&[Key], &[u32]),
         has_key: impl Fn(usize) -> bool,
-        (mut continued, own): (Option<&mut Continued>, Option<&mut ThreadFrames>),
+        (mut continued, own): (Option<&mut Continued>, Option<&mut ThreadCounts>),
     ) {
         let mut tally = Tally::new(own);
         continuing.each_match(keys, |frame, rule| {
@@ -67,7 +67,7 @@ impl PortRules {
         &self,
         keys: &[Key],
         found: &[u32],
-        out: (Option<&mut Continued>, Option<&mut ThreadFrames>),
+        out: (Option<&mut Continued>, Option<&mut ThreadCounts>),
     ) {
         let compiled = &*self.table.compiled;
         if let Some(continuing) = &compiled.continuing {
