@@ -46,6 +46,9 @@ static HAS_ABORTED: AtomicBool = AtomicBool::new(false);
 const ATTEMPTS: u32 = 3;
 /// Timeout for the log of the switch in a guest that may have failed.
 const LOG_TIMEOUT: Duration = Duration::from_secs(5);
+/// Prints the last lines of the switch's log, and of the messages of the guest's kernel.
+const LATEST: &str = "echo 'log of the switch:'; tail -n 200 /tmp/switch.log; \
+    echo 'messages of the kernel:'; dmesg | tail -n 60";
 /// Interval between two polls of the guest.
 const POLL: Duration = Duration::from_millis(100);
 
@@ -130,9 +133,32 @@ fn image() -> &'static Path {
     })
 }
 
+/// A process that ends with this value.
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Both fail only if the process has ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Process {
+    /// Returns whether it runs, for failures.
+    fn state(&mut self) -> String {
+        match self.0.try_wait() {
+            Ok(None) => "runs".to_owned(),
+            Ok(Some(status)) => format!("has ended: {status}"),
+            Err(error) => error.to_string(),
+        }
+    }
+}
+
 /// A guest, which ends with this value.
 pub(crate) struct CardGuest {
-    child: Child,
+    qemu: Process,
+    relays: Vec<Process>,
     /// Cables by card.
     pub(crate) wires: Vec<Wire>,
     /// PCI addresses by card.
@@ -140,7 +166,6 @@ pub(crate) struct CardGuest {
     pub(crate) monitor: Monitor,
     agent: Agent,
     directory: TempDir,
-    relays: Vec<Child>,
     /// Network namespace of QEMU and its taps.
     _namespace: Namespace,
 }
@@ -151,23 +176,19 @@ impl Drop for CardGuest {
             let printed = self.printed();
             let has_aborted = printed.contains(ABORTS);
             HAS_ABORTED.store(has_aborted, Ordering::Relaxed);
-            eprintln!("{printed}\n{}", self.relay_states());
-        }
-        for child in std::iter::once(&mut self.child).chain(&mut self.relays) {
-            let _ = child.kill();
-            let _ = child.wait();
+            eprintln!("{printed}");
         }
     }
 }
 
 /// Starts the relays of cards at taps.
-fn start_relays(namespace: &Namespace, cards: &[Model], wires: &[Wire]) -> Vec<Child> {
+fn start_relays(namespace: &Namespace, cards: &[Model], wires: &[Wire]) -> Vec<Process> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/cards/relay.py");
     let at_tap = |(index, (card, wire)): (usize, (&Model, &Wire))| {
         (*card == Model::VirtioRss).then(|| {
             let mut command = namespace.command("python3");
             command.arg(&script).arg(tap(index)).args(wire.ends());
-            command.spawn().unwrap()
+            Process(command.spawn().unwrap())
         })
     };
     let cables = cards.iter().zip(wires).enumerate();
@@ -193,7 +214,7 @@ fn start(
     namespace: &Namespace,
     (cards, cables): (&[Model], &[(usize, usize)]),
     wires: &[Wire],
-) -> Child {
+) -> Process {
     let path = |name: &str| directory.join(name).display().to_string();
     let program = emulator().join("run-qemu");
     let mut command = namespace.command(program.to_str().unwrap());
@@ -251,12 +272,12 @@ fn start(
             .args(["-netdev", &netdev])
             .args(["-device", &port, "-device", &device]);
     }
-    command
+    let child = command
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(File::create(directory.join("qemu.log")).unwrap())
-        .spawn()
-        .unwrap()
+        .spawn();
+    Process(child.unwrap())
 }
 
 /// Returns the MAC address of a card.
@@ -289,11 +310,11 @@ impl CardGuest {
             .map(|name| Wire::new(directory.path(), &name))
             .collect();
         let namespace = Namespace::new("cards");
-        let mut child = start(directory.path(), &namespace, (cards, cables), &wires);
+        let mut qemu = start(directory.path(), &namespace, (cards, cables), &wires);
         let mut agent = None;
         let deadline = Deadline::after(DEADLINE);
         let has_ended = deadline.poll(POLL, || {
-            if let Some(status) = child.try_wait().unwrap() {
+            if let Some(status) = qemu.0.try_wait().unwrap() {
                 return Some(Some(status));
             }
             // The socket exists before QEMU listens.
@@ -317,19 +338,15 @@ impl CardGuest {
                 );
                 return None;
             }
-            None => {
-                let _ = child.kill();
-                let _ = child.wait();
-                panic!("the guest did not boot: {}", printed());
-            }
+            None => panic!("the guest did not boot: {}", printed()),
         }
         let mut guest = Self {
-            child,
+            qemu,
+            relays: start_relays(&namespace, cards, &wires),
             addresses: Vec::new(),
             monitor: Monitor::connect(&at("qmp")),
             agent: agent.unwrap(),
             directory,
-            relays: start_relays(&namespace, cards, &wires),
             wires,
             _namespace: namespace,
         };
@@ -352,27 +369,29 @@ impl CardGuest {
 
     /// Returns the states of the relays, for failures.
     pub(crate) fn relay_states(&mut self) -> String {
-        let state = |relay: &mut Child| match relay.try_wait() {
-            Ok(None) => "runs".to_owned(),
-            Ok(Some(status)) => format!("has ended: {status}"),
-            Err(error) => error.to_string(),
-        };
-        let states: Vec<String> = self.relays.iter_mut().map(state).collect();
+        let states: Vec<String> = self.relays.iter_mut().map(Process::state).collect();
         format!("relays: {states:?}")
     }
 
-    /// Returns what the guest, QEMU and the switch have printed.
+    /// Returns what the guest, QEMU and the switch have printed, and the states of processes, for failures.
     fn printed(&mut self) -> String {
         let files = ["console", "qemu.log"]
             .map(|name| fs::read(self.directory.path().join(name)).unwrap_or_default());
         let files = String::from_utf8_lossy(&files.concat()).into_owned();
-        let log = self.agent.run(&["cat", "/tmp/switch.log"], LOG_TIMEOUT);
-        format!("{files}\n{log:?}")
+        let latest = match self.agent.run(&["sh", "-c", LATEST], LOG_TIMEOUT) {
+            Ok(ran) => ran.output,
+            Err(error) => format!("no log of the switch: {error}"),
+        };
+        let qemu = self.qemu.state();
+        let events = self.monitor.all_events();
+        let relays = self.relay_states();
+        format!("{files}\n{latest}\nQEMU {qemu}; its events:\n{events}\n{relays}")
     }
 
     /// Runs a script in the guest; returns its exit code and what it printed.
     pub(crate) fn try_run(&mut self, script: &str) -> (Option<i32>, String) {
-        let ran = self.agent.run(&["sh", "-c", script], DEADLINE).unwrap();
+        let ran = self.agent.run(&["sh", "-c", script], DEADLINE);
+        let ran = ran.unwrap_or_else(|error| panic!("{script}: {error}"));
         (ran.code, ran.output)
     }
 
@@ -390,13 +409,15 @@ impl CardGuest {
 
     /// The same, for as long as this.
     pub(crate) fn until_within(&mut self, script: &str, timeout: Duration) -> String {
-        let mut last = String::new();
+        let mut last = (None, String::new());
         let found = Deadline::after(timeout).poll(POLL, || {
-            let (code, output) = self.try_run(script);
-            last.clone_from(&output);
-            (code == Some(0)).then_some(output)
+            last = self.try_run(script);
+            (last.0 == Some(0)).then(|| last.1.clone())
         });
-        found.unwrap_or_else(|| panic!("{script}: {last}"))
+        found.unwrap_or_else(|| {
+            let (code, output) = last;
+            panic!("{script}: exit code {code:?} after {timeout:?}: {output}")
+        })
     }
 
     /// Waits until a script in the guest succeeds. Panics with its different outcomes, each with the time of its first occurrence, and with
@@ -427,6 +448,15 @@ impl CardGuest {
         let address = self.run(&script).trim().to_owned();
         assert!(address.len() == 12 && !address.contains('*'), "{address}");
         address
+    }
+
+    /// Waits until the kernel has removed an unplugged card. The kernel waits until the switch has closed it.
+    pub(crate) fn card_is_gone(&mut self, card: usize) {
+        let device = format!("/sys/bus/pci/devices/{}", self.addresses[card]);
+        self.until_or_report(
+            &format!("[ ! -e {device} ]"),
+            &format!("ls -l {device}/driver /proc/$(cat /tmp/switch.pid)/fd"),
+        );
     }
 
     /// Returns the address of a card's root port.
@@ -493,8 +523,10 @@ impl CardGuest {
 
     /// Returns what `switch show` prints about a subject.
     pub(crate) fn show(&mut self, subject: &str) -> Vec<Value> {
+        // The agent returns both streams in one text. The second one is the reason of a failure.
         let text = self.run(&format!(
-            "quietwire switch show {subject} --json 2>/dev/null"
+            "quietwire switch show {subject} --json 2>/tmp/show.errors || \
+             {{ code=$?; cat /tmp/show.errors; exit $code; }}"
         ));
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
     }
@@ -520,6 +552,6 @@ impl CardGuest {
             last = self.port(name);
             is_so(&last).then(|| last.clone())
         });
-        found.unwrap_or_else(|| panic!("port {name} stays so: {last}"))
+        found.unwrap_or_else(|| panic!("port {name} is still so after {DEADLINE:?}: {last}"))
     }
 }

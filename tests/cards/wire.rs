@@ -14,6 +14,8 @@ use crate::DEADLINE;
 
 /// Time without any frame after which all frames that have not arrived count as lost. It passes at most once.
 const SILENCE: Duration = Duration::from_secs(5);
+/// The same if all frames must arrive: it passes only before a failure. Emulated CPUs may stand still for seconds if the machine is busy.
+const SILENCE_OF_ALL: Duration = Duration::from_secs(30);
 /// Octets of the longest frame.
 const FRAME_MAX: usize = 16_384;
 /// UDP port of the test's frames; a guest may send others.
@@ -175,15 +177,39 @@ impl Wire {
 
     /// Checks that every frame arrives at another card, unchanged and in order.
     pub(crate) fn carries(&self, to: &Self, frames: &[Vec<u8>]) {
-        let carried = self.carry(to, frames, 16);
+        let carried = self.carry_within(to, frames, 16, SILENCE_OF_ALL);
         assert!(
             carried.lost == 0 && carried.frames == frames,
-            "{} of {} frames arrived at {}, {} were lost",
+            "{} of {} frames from {} arrived at {} within {:?}, {} were lost; {}",
             carried.frames.len(),
             frames.len(),
+            self.far.display(),
             to.far.display(),
-            carried.lost
+            carried.duration,
+            carried.lost,
+            first_difference(frames, &carried.frames)
         );
+    }
+}
+
+/// Describes the first frame that differs from the one that was sent, for failures.
+fn first_difference(sent: &[Vec<u8>], arrived: &[Vec<u8>]) -> String {
+    const SHOWN: usize = 64;
+    let describe = |frame: Option<&Vec<u8>>| match frame {
+        Some(frame) => {
+            let shown = &frame[..frame.len().min(SHOWN)];
+            format!("{} octets {shown:02x?}", frame.len())
+        }
+        None => "no frame".to_owned(),
+    };
+    let mut places = 0..sent.len().max(arrived.len());
+    match places.find(|place| sent.get(*place) != arrived.get(*place)) {
+        Some(place) => format!(
+            "number {place} is {} instead of {}",
+            describe(arrived.get(place)),
+            describe(sent.get(place))
+        ),
+        None => "no frame differs".to_owned(),
     }
 }
 

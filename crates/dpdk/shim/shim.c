@@ -273,11 +273,19 @@ qw_watch_removal(uint16_t port, const char *device)
 	return rte_eth_dev_callback_register(port, RTE_ETH_EVENT_INTR_RESET, on_port_event, NULL);
 }
 
+/* Maximum number of waits, of 100 us each, for the end of an event that is being reported: it only sets a mark. */
+#define REPORT_WAITS 10000
+
 void
 qw_end_watch(uint16_t port, const char *device)
 {
-	/* What stays because an event is being reported sets a mark that the next port with this number clears. */
-	rte_dev_event_callback_unregister(device, on_device_event, (void *)(uintptr_t)port);
+	void *const argument = (void *)(uintptr_t)port;
+	int waits = 0;
+
+	/* If this callback stayed, a later removal of this device would set the mark of another device with this number. */
+	while (rte_dev_event_callback_unregister(device, on_device_event, argument) == -EAGAIN && waits++ < REPORT_WAITS)
+		rte_delay_us_sleep(100);
+	/* If these stay because an event is being reported, they set a mark that the next port with this number clears. */
 	rte_eth_dev_callback_unregister(port, RTE_ETH_EVENT_INTR_RMV, on_port_event, NULL);
 	rte_eth_dev_callback_unregister(port, RTE_ETH_EVENT_INTR_RESET, on_port_event, NULL);
 }

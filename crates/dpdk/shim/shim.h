@@ -130,7 +130,7 @@ int qw_spread_queues(uint16_t port, uint16_t queues);
  */
 int qw_watch_removal(uint16_t port, const char *device);
 
-/* Ends this. Call it before the port is closed. */
+/* Ends this. Call it before the port is closed. Waits, for about a second at most, for the end of an event that is being reported. */
 void qw_end_watch(uint16_t port, const char *device);
 
 /* Returns 1 if the device of a port was removed since qw_watch_removal, otherwise 0. */
