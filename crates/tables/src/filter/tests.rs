@@ -329,7 +329,7 @@ fn judged(
     // A thread with counters of its own decides and counts the same, whatever its latest bursts were.
     let former = RuleTable::new([], Fallback::counted_in(&counters));
     let former = PortRules::new(former.into(), 7, Some(9));
-    let mut used = vec![0xff; 80];
+    let mut used = [0xff; 80];
     used[12..18].copy_from_slice(&[0x81, 0, 0xff, 0xff, 0x86, 0xdd]);
     used[18] = 0x6f;
     let used = [(&used[..], 80); BURST_MAX];

@@ -436,7 +436,7 @@ mod tests {
             result.health.stalled_unsent_frames = stalled;
             imprecise_reason(&result)
         };
-        assert_eq!((reason(999, 0), reason(50_999, 50_000)), (None, None));
+        assert_eq!((reason(999, 0), reason(50_990, 50_000)), (None, None));
         let missed = "0.020 % of the schedule was missed without a stall";
         assert_eq!(reason(2000, 0).as_deref(), Some(missed));
     }
