@@ -9,7 +9,7 @@ use quietwire_dpdk::cycles;
 
 use crate::clock::ticks_of_us;
 use crate::frame::Epoch;
-use crate::lane::{Lane, LowRate, TX_BURST};
+use crate::lane::{Lane, LowRate, STALL_US, TX_BURST};
 use crate::narrow::whole;
 use crate::pacer::{Pace, Pacer, Times};
 use crate::trial::LatencyStart;
@@ -151,9 +151,6 @@ impl LoopHealth {
 /// Frames that a late tester may send in a row to catch up, at any rate and with rings of any size.
 pub(crate) const CATCH_UP: u64 = 8 * TX_BURST;
 
-/// Time whose frames a late tester may send in a row, if these are more than [`CATCH_UP`], microseconds.
-const CATCH_UP_US: f64 = 100.0;
-
 /// Interval of the link checks, microseconds.
 const LINK_POLL_US: u64 = 5_000;
 
@@ -230,10 +227,10 @@ pub(crate) fn run(lanes: &mut [Lane<'_>], times: &Timetable, signals: Signals<'_
 }
 
 /// Returns the frames that a late lane may send in a row, if it sends every `of`-th frame of a schedule: as many as are due in
-/// [`CATCH_UP_US`], but no more than half of its transmit ring, so that the frames in flight fit the rings of the device.
+/// the longest time that is no stall, but no more than half of its transmit ring, so that the frames in flight fit the rings of the device.
 fn catch_up(pace: Pace, of: u16, ring: u64) -> u64 {
     let rate_pps = pace.highest_rate_pps().unwrap_or(0.0);
-    let frames = rate_pps / f64::from(of.max(1)) * (CATCH_UP_US / 1e6);
+    let frames = rate_pps / f64::from(of.max(1)) * (STALL_US as f64 / 1e6);
     whole(frames).min(ring / 2).max(CATCH_UP)
 }
 

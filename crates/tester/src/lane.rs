@@ -244,7 +244,7 @@ impl Sent {
 }
 
 /// Longest time without service after which a lane does not count as stalled, microseconds.
-const STALL_US: u64 = 100;
+pub(crate) const STALL_US: u64 = 100;
 /// The same at the highest rates, microseconds. A turn of the loop over all lanes is shorter.
 const STALL_MIN_US: u64 = 20;
 

@@ -75,6 +75,9 @@ const UNCLEAN_TRIALS: u32 = 6;
 const SHARES: [f64; 3] = [0.1, 0.5, 0.9];
 const DRAIN_S: f64 = 0.1;
 
+/// Returns why a trial is not good enough; `None` if it is.
+type FlawOf = fn(&TrialResult) -> Option<String>;
+
 impl Tester {
     /// Calibrates the tester over its own ports, which must be connected to each other. Calls `reported` after each step.
     ///
@@ -148,36 +151,30 @@ impl Tester {
             }
         };
         let mut trials = 1_u32;
+        let mut is_clean = |tester: &mut Self, rate_pps, duration_s, flaw_of: FlawOf| {
+            trials = trials.saturating_add(1);
+            pause();
+            let flaw = flaw_of(&tester.run(&trial(rate_pps, duration_s))?);
+            reported(Step::Trial {
+                frame_sizes,
+                rate_pps,
+                flaw: flaw.as_deref(),
+            });
+            Ok::<_, TesterError>(flaw.is_none())
+        };
         let clean_rate_pps = highest_clean(unpaced_pps * TOP, options.steps, |rate_pps| {
             let (mut clean, mut unclean) = (0_u32, 0_u32);
             while clean < CLEAN_TRIALS && unclean < UNCLEAN_TRIALS {
-                trials = trials.saturating_add(1);
-                pause();
-                let flaw = unclean_reason(&self.run(&trial(rate_pps, options.search_s))?);
-                reported(Step::Trial {
-                    frame_sizes,
-                    rate_pps,
-                    flaw: flaw.as_deref(),
-                });
-                match flaw {
-                    None => clean = clean.saturating_add(1),
-                    Some(_) => unclean = unclean.saturating_add(1),
+                match is_clean(self, rate_pps, options.search_s, unclean_reason)? {
+                    true => clean = clean.saturating_add(1),
+                    false => unclean = unclean.saturating_add(1),
                 }
             }
             Ok::<_, TesterError>(clean == CLEAN_TRIALS)
         })?;
         let clean_rate_pps = highest_lasting(clean_rate_pps, options.steps, |rate_pps| {
             for _ in 0..LASTING_TRIALS {
-                trials = trials.saturating_add(1);
-                pause();
-                let result = self.run(&trial(rate_pps, options.pacing_s))?;
-                let flaw = unclean_reason(&result).or_else(|| imprecise_reason(&result));
-                reported(Step::Trial {
-                    frame_sizes,
-                    rate_pps,
-                    flaw: flaw.as_deref(),
-                });
-                if flaw.is_none() {
+                if is_clean(self, rate_pps, options.pacing_s, unlasting_reason)? {
                     return Ok::<_, TesterError>(true);
                 }
             }
@@ -279,6 +276,11 @@ fn unclean_reason(result: &TrialResult) -> Option<String> {
         .then(|| format!("{:.3} % of the schedule was missed", miss_ratio * 100.0))
 }
 
+/// Returns why a trial does not confirm that its rate lasts: it is not clean, or missed too much of the schedule without a stall.
+fn unlasting_reason(result: &TrialResult) -> Option<String> {
+    unclean_reason(result).or_else(|| imprecise_reason(result))
+}
+
 /// Returns why the rate of a trial is not precise enough for a rate that lasts.
 fn imprecise_reason(result: &TrialResult) -> Option<String> {
     let stalled = result.health.stalled_unsent_frames;
@@ -292,6 +294,12 @@ fn imprecise_reason(result: &TrialResult) -> Option<String> {
     })
 }
 
+/// Returns the factors by which a rate decreases, one after the other.
+fn factors_down() -> impl Iterator<Item = f64> {
+    let [.., last] = DOWN;
+    DOWN.into_iter().chain(std::iter::repeat(last))
+}
+
 /// Returns the highest clean rate, first downward from `top`, then by bisection; 0 if no rate is clean. It tries at most `steps` rates below
 /// `top`.
 fn highest_clean<E>(
@@ -303,9 +311,7 @@ fn highest_clean<E>(
         return Ok(top);
     }
     let (mut clean, mut unclean) = (0.0, top);
-    let [.., last] = DOWN;
-    let factors = DOWN.into_iter().chain(std::iter::repeat(last));
-    for factor in factors.take(steps as usize) {
+    for factor in factors_down().take(steps as usize) {
         let next = if clean == 0.0 {
             unclean * factor
         } else {
@@ -330,17 +336,15 @@ fn highest_lasting<E>(
     steps: u32,
     mut lasts: impl FnMut(f64) -> Result<bool, E>,
 ) -> Result<f64, E> {
-    let [.., last] = DOWN;
-    let factors = DOWN.into_iter().chain(std::iter::repeat(last));
     let mut rate = clean;
-    for factor in factors.take(steps as usize) {
+    let factors = std::iter::once(1.0).chain(factors_down());
+    for factor in factors.take((steps as usize).saturating_add(1)) {
+        rate *= factor;
         if rate == 0.0 || lasts(rate)? {
             return Ok(rate);
         }
-        rate *= factor;
     }
-    let is_last = rate == 0.0 || lasts(rate)?;
-    Ok(if is_last { rate } else { 0.0 })
+    Ok(0.0)
 }
 
 /// Returns the cost of reading the time stamp counter, nanoseconds: the best of several series of readings.
