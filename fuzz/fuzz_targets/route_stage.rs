@@ -11,7 +11,7 @@ use quietwire_packet::{ETHERNET_HEADER_LENGTH, MacAddress, checksum};
 use quietwire_tables::fib::{Ipv4Routes, Ipv6Routes};
 use quietwire_tables::route::{
     Adjacency, Decision, Decisions, Interface, InterfaceBinding, Interfaces, NextHop, NextHopWriter,
-    Router, Urpf, Vrf, decide, fragments, rewrite,
+    Router, Source, Urpf, Vrf, decide, fragments, rewrite,
 };
 
 const INTERFACES: u16 = 3;
@@ -102,7 +102,7 @@ fn check_sent(mut frame: Vec<u8>, to: Adjacency, in_pieces: bool) {
         .interfaces
         .get(to.interface())
         .expect("an interface that is there");
-    assert!(rewrite(&mut frame, out.mac, to));
+    assert!(rewrite(&mut frame, Source::new(out.mac), to));
     let packet = &frame[ETHERNET_HEADER_LENGTH..];
     let at = if packet[0] >> 4 == 4 { 8 } else { 7 };
     assert_eq!(packet[at] + 1, before[ETHERNET_HEADER_LENGTH + at]);

@@ -37,7 +37,8 @@ fn write_tag(octets: &mut [u8], tpid: u16, tci: u16) -> bool {
 /// Up to [`BURST_MAX`] frames, owned. Frames left in it when it is dropped go back to their pool.
 #[derive(Debug)]
 pub struct Burst {
-    mbufs: [*mut sys::rte_mbuf; BURST_MAX],
+    /// In memory of its own, so that two bursts are exchanged by their pointers.
+    mbufs: Box<[*mut sys::rte_mbuf; BURST_MAX]>,
     len: usize,
     /// Octets of frames that a port dropped because it cannot send them at all.
     refused: u64,
@@ -156,7 +157,7 @@ impl Burst {
     #[must_use]
     pub fn new(eal: &Eal) -> Self {
         Self {
-            mbufs: [ptr::null_mut(); BURST_MAX],
+            mbufs: Box::new([ptr::null_mut(); BURST_MAX]),
             len: 0,
             refused: 0,
             _eal: eal.clone(),
@@ -317,6 +318,18 @@ impl Burst {
                 _burst: PhantomData,
             });
         }
+    }
+
+    /// Calls `change` with the octets of each frame in turn, until a frame is shared or in several segments, or `change` returns false.
+    /// Returns the number of changed frames.
+    #[inline(always)]
+    pub fn change_while(&mut self, mut change: impl FnMut(&mut [u8]) -> bool) -> usize {
+        let mut each = self.held().iter();
+        let unchanged = each.position(|mbuf| {
+            let mut frame = ManuallyDrop::new(Mbuf::of_buffer(*mbuf));
+            !frame.octets_mut().is_some_and(&mut change)
+        });
+        unchanged.unwrap_or(self.len)
     }
 
     /// Calls `change` with the octets of the first segment of each frame that is not shared.

@@ -11,6 +11,7 @@ mod command;
 mod connections;
 mod doze;
 mod effects;
+mod ends;
 mod filter;
 mod fragments;
 mod input;

@@ -12,8 +12,8 @@ use quietwire_base::BURST_MAX;
 use quietwire_packet::{MacAddress, checksum};
 use quietwire_tables::fib::{Ipv4Routes, Ipv6Routes};
 use quietwire_tables::route::{
-    Decisions, Interface, InterfaceBinding, Interfaces, NextHop, NextHopWriter, Router, Urpf, Vrf,
-    decide, rewrite,
+    Decisions, Interface, InterfaceBinding, Interfaces, NextHop, NextHopWriter, Router, Source,
+    Urpf, Vrf, decide, rewrite,
 };
 
 const ROUTES: [u32; 2] = [1, 20_000];
@@ -123,7 +123,7 @@ fn forward(router: &Router, burst: &mut [Frame], decisions: &mut Decisions, ttl:
         let Some(to) = word.forwarded() else {
             panic!("every frame has a route, not {:?}", word.decision());
         };
-        assert!(rewrite(frame, STATION, to));
+        assert!(rewrite(frame, Source::new(STATION), to));
         // The next frame in this buffer would have the original TTL.
         frame[..6].copy_from_slice(&STATION.0);
         frame[ttl] += 1;

@@ -31,5 +31,5 @@ pub use fragment::{Fragment, fragments};
 pub use interfaces::{Interface, InterfaceBinding, Interfaces, PortInterfaces, Urpf};
 pub use kernel_filter::{FILTER_RULES_MAX, FilterRule, KernelFilter};
 pub use next_hops::{Buckets, MEMBERS_MAX, Member, NextHop, NextHopError, NextHopWriter, NextHops};
-pub use rewrite::rewrite;
+pub use rewrite::{Source, rewrite};
 pub use router::{Router, Vrf};

@@ -8,10 +8,10 @@ use quietwire_dpdk::{BURST_MAX, Burst, Eal, Mbuf, Mempool, cycles};
 use quietwire_packet::{ETHERNET_HEADER_LENGTH, VLAN_TAG_LENGTH};
 
 use super::balance::BalanceStage;
+use super::ends::{Ends, leave};
 use super::lengths::measure;
 use super::mark::{AGAIN, Mark, Places, interface_of};
 use super::nat::NatStage;
-use super::output::Output;
 use super::path::Path;
 use super::prefixes;
 use super::punts::PuntSender;
@@ -27,7 +27,7 @@ use quietwire_tables::nptv6::PrefixTranslation;
 use quietwire_tables::port_mask::PortMask;
 use quietwire_tables::route::{
     Adjacency, Decision, DecisionWord, Interface, InterfaceBinding, PortInterfaces, Punt, Router,
-    decide, fragments, rewrite,
+    Source, decide, fragments, rewrite,
 };
 
 /// Router state of all forwarding threads, and the bridges that router interfaces are on.
@@ -150,35 +150,6 @@ pub(super) struct RouteContext<'worker> {
     /// Pool for copies and fragments of frames.
     pub(super) pool: &'worker Mempool,
     pub(super) now_s: u32,
-}
-
-/// Ends of routed frames: the ports that they wait for, and the number of those that are lost.
-#[derive(Default)]
-struct Ends {
-    touched: PortMask,
-    lost: u64,
-}
-
-impl Ends {
-    /// Adds the frame that `ready` makes to the burst of an interface.
-    #[expect(clippy::arithmetic_side_effects, reason = "at most BURST_MAX frames")]
-    #[inline(always)]
-    fn forward<'eal>(
-        &mut self,
-        outputs: &mut [Option<Box<Output>>],
-        interface: u16,
-        domain: &Domain,
-        to_bridges: &mut Burst,
-        ready: impl FnOnce(&Interface) -> Option<Mbuf<'eal>>,
-    ) {
-        let out = domain.router.interfaces.get(interface);
-        let touched = &mut self.touched;
-        let sent = out.and_then(|out| {
-            let frame = ready(out)?;
-            leave(outputs, frame, interface, out, to_bridges, touched)
-        });
-        self.lost += u64::from(sent.is_none());
-    }
 }
 
 impl Path<'_> {
@@ -328,10 +299,16 @@ impl Path<'_> {
         let mut ends = Ends::default();
         for mut frame in local.drain() {
             let ready = |out: &Interface| {
-                let is_rewritten = rewrite(frame.front_mut()?, out.mac, to);
+                let is_rewritten = rewrite(frame.front_mut()?, Source::new(out.mac), to);
                 is_rewritten.then_some(frame)
             };
-            ends.forward(self.outputs, to.interface(), domain, to_bridges, ready);
+            ends.forward(
+                self.outputs,
+                to.interface(),
+                &domain.router.interfaces,
+                to_bridges,
+                ready,
+            );
         }
         self.finish_routed(domain, (1, ends), context);
         Ok(())
@@ -398,6 +375,18 @@ impl Path<'_> {
             }
         }
         let mut ends = Ends::default();
+        // Frames that are not translated, and leave by one interface, as most bursts do, are rewritten in place.
+        let mut rewritten = 0;
+        if !is_translated
+            && !has_prefixes
+            && let Some(exit) = decisions.exit()
+            && let Some(out) = domain.router.interfaces.get(exit)
+        {
+            rewritten = ends.forward_all(self.outputs, out, local, decisions.words());
+            if local.is_empty() {
+                return self.finish_routed(domain, (frames, ends), context);
+            }
+        }
         let frames_from = local.drain().zip(decisions.words()).zip(interfaces);
         for (at, ((mut frame, word), from)) in frames_from.enumerate() {
             let is_changed = (translated >> at) & 1 != 0;
@@ -442,9 +431,19 @@ impl Path<'_> {
                 }
             }
             if let Some(to) = word.forwarded() {
-                let ready =
-                    |out: &Interface| readdressed(frame, out, to, context.pool, self.telemetry);
-                ends.forward(self.outputs, to.interface(), domain, to_bridges, ready);
+                let ready = |out: &Interface| {
+                    if at < rewritten {
+                        return Some(frame);
+                    }
+                    readdressed(frame, out, to, context.pool, self.telemetry)
+                };
+                ends.forward(
+                    self.outputs,
+                    to.interface(),
+                    &domain.router.interfaces,
+                    to_bridges,
+                    ready,
+                );
                 continue;
             }
             match word.decision() {
@@ -648,7 +647,13 @@ impl Path<'_> {
                     }
                     let to_bridges = &mut context.routing.to_bridges;
                     let ready = |_: &Interface| Some(frame);
-                    ends.forward(self.outputs, interface, &domain, to_bridges, ready);
+                    ends.forward(
+                        self.outputs,
+                        interface,
+                        &domain.router.interfaces,
+                        to_bridges,
+                        ready,
+                    );
                 }
                 _ => ends.lost += 1,
             }
@@ -857,37 +862,7 @@ fn readdressed<'eal>(
     telemetry: &mut Telemetry,
 ) -> Option<Mbuf<'eal>> {
     let mut frame = exclusive(frame, pool, telemetry)?;
-    rewrite(frame.octets_mut()?, out.mac, to).then_some(frame)
-}
-
-/// Adds a frame to the burst of an interface. Returns `None` if the frame is lost.
-#[inline(always)]
-fn leave(
-    outputs: &mut [Option<Box<Output>>],
-    mut frame: Mbuf<'_>,
-    interface: u16,
-    out: &Interface,
-    to_bridges: &mut Burst,
-    touched: &mut PortMask,
-) -> Option<()> {
-    match out.place {
-        InterfaceBinding::Port(port) => {
-            if let Some(vlan) = out.vlan
-                && !frame.push_tag(0x8100, vlan.get())
-            {
-                return None;
-            }
-            touched.insert(port);
-            match outputs.get_mut(usize::from(port))? {
-                Some(place) => place.waiting.push(frame).ok(),
-                None => None,
-            }
-        }
-        InterfaceBinding::Bridge(_) => {
-            frame.set_mark(u32::from(interface));
-            to_bridges.push(frame).ok()
-        }
-    }
+    rewrite(frame.octets_mut()?, Source::new(out.mac), to).then_some(frame)
 }
 
 /// Adds a frame from a bridge to the router's burst.

@@ -72,16 +72,25 @@ impl Ipv4Fib {
                 prefetch(place);
             }
         }
+        let mut is_open = false;
         for (destination, found) in destinations.iter().zip(&mut *next_hops) {
             *found = self.first_entry(*destination);
-            if *found & EXTENDED != 0
-                && let Some(place) = self.groups.get(group_index(*found, *destination))
-            {
-                prefetch(place);
+            is_open |= *found & NEXT_HOP_MAX == NO_ROUTE;
+            if *found & EXTENDED != 0 {
+                is_open = true;
+                if let Some(place) = self.groups.get(group_index(*found, *destination)) {
+                    prefetch(place);
+                }
             }
         }
-        for (destination, found) in destinations.iter().zip(next_hops) {
-            *found = self.finish(*found, *destination);
+        if is_open {
+            for (destination, found) in destinations.iter().zip(next_hops) {
+                *found = self.finish(*found, *destination);
+            }
+        } else {
+            for (_, found) in destinations.iter().zip(next_hops) {
+                *found &= NEXT_HOP_MAX;
+            }
         }
     }
 

@@ -105,6 +105,12 @@ pub enum Decision {
 pub struct DecisionWord(u64);
 
 impl DecisionWord {
+    /// Creates a decision of a word, such as that of a next hop.
+    #[inline(always)]
+    pub(super) const fn of(word: u64) -> Self {
+        Self(word)
+    }
+
     /// Returns the adjacency of a packet that is forwarded unfragmented, the most common decision.
     #[inline(always)]
     #[must_use]
@@ -129,6 +135,8 @@ const _: () = assert!(BURST_MAX <= Places::BITS as usize);
 pub struct Decisions {
     words: [u64; BURST_MAX],
     len: usize,
+    /// The interface by which all frames leave unfragmented, if it is known that there is one.
+    exit: Option<u16>,
 }
 
 impl Default for Decisions {
@@ -136,11 +144,13 @@ impl Default for Decisions {
         Self {
             words: [0; BURST_MAX],
             len: 0,
+            exit: None,
         }
     }
 }
 
-const FORWARD: u64 = 0;
+/// The word of a resolved neighbour among the next hops is the decision to forward to it.
+pub(super) const FORWARD: u64 = 7;
 const FRAGMENT: u64 = 1;
 const PUNT: u64 = 2;
 const DROP: u64 = 3;
@@ -204,27 +214,52 @@ impl Decisions {
         Some(Decision::of_word(*word))
     }
 
+    /// Returns the decision for the frame at this position, as a word.
+    #[inline(always)]
+    pub(super) fn word(&self, place: usize) -> Option<DecisionWord> {
+        let word = self.words.get(..self.len)?.get(place)?;
+        Some(DecisionWord(*word))
+    }
+
+    /// Returns the interface by which all frames leave unfragmented. `None` also if the frames were not compared.
+    #[inline(always)]
+    #[must_use]
+    pub const fn exit(&self) -> Option<u16> {
+        self.exit
+    }
+
     /// Resets to this number of identical decisions.
     #[inline(always)]
     pub(super) fn begin(&mut self, count: usize, decision: Decision) {
+        self.exit = None;
         self.len = count.min(BURST_MAX);
         if let Some(words) = self.words.get_mut(..self.len) {
             words.fill(decision.word());
         }
     }
 
-    /// Sets a packet to be forwarded unfragmented.
+    /// Returns the words, to set those of packets that are forwarded unfragmented: the words of their next hops.
     #[inline(always)]
-    pub(super) fn forward(&mut self, index: usize, to: Adjacency) {
-        if let Some(place) = self.words.get_mut(index) {
-            *place = FORWARD << Adjacency::BITS | to.0;
-        }
+    pub(super) fn words_mut(&mut self) -> &mut [u64] {
+        self.words.get_mut(..self.len).unwrap_or_default()
+    }
+
+    /// Sets the interface by which all frames leave unfragmented.
+    #[inline(always)]
+    pub(super) fn set_exit(&mut self, exit: Option<u16>) {
+        self.exit = exit;
     }
 
     /// Counts the decisions.
     #[inline(always)]
     pub(super) fn tally(&self) -> Tally {
         let words = self.words.get(..self.len).unwrap_or(&[]);
+        if self.exit.is_some() {
+            return Tally {
+                forwarded: words.len() as u64,
+                ..Tally::default()
+            };
+        }
         let forwarded = words
             .iter()
             .map(|word| u64::from(word >> Adjacency::BITS == FORWARD));
@@ -240,6 +275,7 @@ impl Decisions {
 
     #[inline(always)]
     pub(super) fn set(&mut self, index: usize, decision: Decision) {
+        self.exit = None;
         if let Some(place) = self.words.get_mut(index) {
             *place = decision.word();
         }
@@ -305,10 +341,6 @@ mod tests {
                 _ => None,
             };
             assert_eq!(word.forwarded(), forwarded);
-            if let Some(to) = forwarded {
-                decisions.forward(0, to);
-                assert_eq!(decisions.get(0), Some(decision));
-            }
             let tally = decisions.tally();
             let sums = [&tally.punted[..], &tally.dropped[..]].map(|all| all.iter().sum::<u64>());
             let expected = match decision {

@@ -75,15 +75,15 @@ fn read_v4(packet: &[u8], to_many: bool) -> Result<(PacketSummary, Destination),
     {
         return wrong;
     }
-    let sum = if header_length == IPV4_HEADER {
-        sum_of(header)
+    let is_sound = if header_length == IPV4_HEADER {
+        is_sound(
+            [0, 8].map(|at| word_at(header, at)),
+            half_word_at(header, 16),
+        )
     } else {
-        match packet.get(..header_length) {
-            Some(header) => checksum(header),
-            None => return wrong,
-        }
+        packet.get(..header_length).map(checksum) == Some(0)
     };
-    if sum != 0 {
+    if !is_sound {
         return Err(Decision::Drop(RouterDrop::ChecksumError));
     }
     if header_length > IPV4_HEADER && has_source_route(packet.get(IPV4_HEADER..header_length)) {
@@ -114,20 +114,33 @@ fn read_v4(packet: &[u8], to_many: bool) -> Result<(PacketSummary, Destination),
     Ok((brief, Destination::V4(destination)))
 }
 
-/// Returns the sum of a header without options; 0 if its checksum is correct (RFC 1071).
+/// Returns the octets of headers from a position on, as a number: the first octet in the lowest bits.
 #[inline(always)]
-pub(super) fn sum_of(header: &[u8; IPV4_HEADER]) -> u16 {
-    // In native byte order (RFC 1071, section 2 (B)): only a comparison with 0 is required.
-    let mut sum = 0u64;
-    for word in header.as_chunks::<4>().0 {
-        sum = sum.wrapping_add(u64::from(u32::from_ne_bytes(*word)));
-    }
-    // Five words of 32 bits carry at most 4, 18 bits then at most 3, and that at most 1.
-    sum = (sum & 0xffff_ffff).wrapping_add(sum >> 32);
-    sum = (sum & 0xffff).wrapping_add(sum >> 16);
-    sum = (sum & 0xffff).wrapping_add(sum >> 16);
-    sum = (sum & 0xffff).wrapping_add(sum >> 16);
-    !((sum & 0xffff) as u16)
+pub(super) fn word_at<const HEADERS: usize>(headers: &[u8; HEADERS], at: usize) -> u64 {
+    let octets = headers.get(at..).and_then(<[u8]>::first_chunk);
+    u64::from_le_bytes(octets.copied().unwrap_or_default())
+}
+
+/// Returns four octets of headers from a position on, in the same way.
+#[inline(always)]
+pub(super) fn half_word_at<const HEADERS: usize>(headers: &[u8; HEADERS], at: usize) -> u32 {
+    let octets = headers.get(at..).and_then(<[u8]>::first_chunk);
+    u32::from_le_bytes(octets.copied().unwrap_or_default())
+}
+
+/// Returns true if the checksum of a header without options is correct (RFC 1071). The header is in words of 64, 64 and 32 bits, in any
+/// byte order (section 2 (B) and (C)).
+#[inline(always)]
+pub(super) fn is_sound([first, second]: [u64; 2], third: u32) -> bool {
+    let (sum, carry) = first.overflowing_add(second);
+    let third = u64::from(third).wrapping_add(u64::from(carry));
+    let (sum, carry) = sum.overflowing_add(third);
+    let sum = sum.wrapping_add(u64::from(carry));
+    // Two words of 32 bits carry at most 1, 17 bits then at most 2, and that does not carry if the sum is correct. Rotations would be fewer
+    // operations, but the compiler makes slow ones of them.
+    let sum = (sum & 0xffff_ffff).wrapping_add(sum >> 32);
+    let sum = (sum & 0xffff).wrapping_add(sum >> 16);
+    (sum & 0xffff).wrapping_add(sum >> 16) == 0xffff
 }
 
 /// Decides on a multicast packet. Link-local groups go to the router itself (224.0.0.0/24: RFC 5771, section 4); others are not forwarded.

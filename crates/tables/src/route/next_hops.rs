@@ -13,7 +13,7 @@ mod writer;
 use quietwire_memory::atomic::{AtomicU32, AtomicU64, Ordering};
 use quietwire_packet::MacAddress;
 
-use super::decision::Adjacency;
+use super::decision::{Adjacency, FORWARD};
 pub use writer::NextHopWriter;
 
 /// Maximum number of members of a group.
@@ -21,8 +21,8 @@ pub const MEMBERS_MAX: usize = 64;
 
 const KIND_SHIFT: u32 = 60;
 /// Kind of a resolved neighbour.
-const ADJACENCY: u64 = 7;
-const INTERFACE_SHIFT: u32 = 48;
+const ADJACENCY: u64 = FORWARD;
+pub(super) const INTERFACE_SHIFT: u32 = 48;
 const INTERFACE_MASK: u64 = 0xfff;
 const MAC_MASK: u64 = (1 << INTERFACE_SHIFT) - 1;
 const SIZE_SHIFT: u32 = 32;
@@ -156,6 +156,15 @@ impl NextHops {
     pub(super) fn adjacency(&self, number: u32) -> Option<Adjacency> {
         let word = self.words.get(number as usize)?.load(Ordering::Acquire);
         (word >> KIND_SHIFT == ADJACENCY).then_some(Adjacency::of_word(word))
+    }
+
+    /// Returns the word of the next hop with this number: kind, interface and neighbour.
+    #[inline(always)]
+    pub(super) fn word(&self, number: u32) -> u64 {
+        match self.words.get(number as usize) {
+            Some(word) => word.load(Ordering::Acquire),
+            None => 0,
+        }
     }
 
     /// Prefetches the next hop with this number.

@@ -5,9 +5,10 @@
 use quietwire_base::BURST_MAX;
 use quietwire_packet::{ETHERNET_HEADER_LENGTH, MacAddress};
 
-use super::decision::{Decisions, Places};
+use super::decision::{DecisionWord, Decisions, Places};
 use super::header::{self, IPV4_HEADER, IPV6_HEADER, PacketSummary};
 use super::interfaces::{Interface, Urpf};
+use super::next_hops::INTERFACE_SHIFT;
 use super::resolve::follow;
 use super::router::Router;
 use crate::fib::NO_ROUTE;
@@ -18,42 +19,22 @@ const V6_HEADERS: usize = ETHERNET_HEADER_LENGTH + IPV6_HEADER;
 const IPV6_HEADER_OCTETS: u16 = 40;
 const _: () = assert!(IPV6_HEADER_OCTETS as usize == IPV6_HEADER);
 
-/// Parsed packet. The other fields are meaningless if the packet is not plain.
+/// Parsed packet. The destination is meaningless if the packet is not plain.
 #[derive(Clone, Copy)]
 struct Reading<A> {
     is_plain: bool,
     destination: A,
-    packed: Packed,
+    /// Length of the packet, octets; [`NEVER`] if it is not plain, or its time to live is exceeded.
+    length: u32,
 }
 
-/// Fields that decide on a plain packet besides its destination: length, TTL, and whether fragmentation is allowed.
-#[derive(Clone, Copy)]
-struct Packed(u32);
+/// A length that no link has space for.
+const NEVER: u32 = u32::MAX;
 
-impl Packed {
-    #[inline(always)]
-    fn new(length: u16, ttl: u8, may_fragment: bool) -> Self {
-        Self(u32::from(length) | u32::from(ttl) << 16 | u32::from(may_fragment) << 24)
-    }
-
-    #[inline(always)]
-    fn length(self) -> u16 {
-        (self.0 & 0xffff) as u16
-    }
-
-    #[inline(always)]
-    fn ttl(self) -> u8 {
-        ((self.0 >> 16) & 0xff) as u8
-    }
-
-    fn brief(self) -> PacketSummary {
-        PacketSummary {
-            length: self.length(),
-            ttl: self.ttl(),
-            may_fragment: self.0 >> 24 != 0,
-            is_of_a_link: false,
-        }
-    }
+/// Returns a length if packets of it may be forwarded, otherwise [`NEVER`].
+#[inline(always)]
+fn length_if(may_forward: bool, length: u16) -> u32 {
+    u32::from(length) | u32::from(may_forward).wrapping_sub(1)
 }
 
 /// A MAC address as read from the first octets of a frame: the first octet in the lowest bits.
@@ -77,10 +58,10 @@ impl Station {
 /// Parsed and looked-up packets of a burst.
 struct Plain<A> {
     destinations: [A; BURST_MAX],
-    packed: [Packed; BURST_MAX],
+    lengths: [u32; BURST_MAX],
     hops: [u32; BURST_MAX],
-    /// Positions of plain packets.
-    places: Places,
+    /// Whether each packet is plain.
+    is_plain: [bool; BURST_MAX],
 }
 
 impl<A: Copy> Plain<A> {
@@ -88,9 +69,9 @@ impl<A: Copy> Plain<A> {
     fn new(zero: A) -> Self {
         Self {
             destinations: [zero; BURST_MAX],
-            packed: [Packed(0); BURST_MAX],
+            lengths: [NEVER; BURST_MAX],
             hops: [NO_ROUTE; BURST_MAX],
-            places: 0,
+            is_plain: [false; BURST_MAX],
         }
     }
 
@@ -101,14 +82,25 @@ impl<A: Copy> Plain<A> {
         frames: impl Iterator<Item = &'a [u8]>,
         reader: impl Fn(&[u8; HEADERS], usize) -> Reading<A>,
     ) {
-        let slots = self.destinations.iter_mut().zip(&mut self.packed);
-        for (place, (frame, (destination, packed))) in frames.zip(slots).enumerate() {
+        let results = self.destinations.iter_mut().zip(&mut self.lengths);
+        for (frame, ((destination, length), is_plain)) in
+            frames.zip(results.zip(&mut self.is_plain))
+        {
             if let Some(headers) = frame.first_chunk::<HEADERS>() {
                 let reading = reader(headers, frame.len());
-                (*destination, *packed) = (reading.destination, reading.packed);
-                self.places |= u64::from(reading.is_plain) << place;
+                *destination = reading.destination;
+                *length = reading.length;
+                *is_plain = reading.is_plain;
             }
         }
+    }
+
+    /// Returns the positions of plain packets.
+    fn places(&self) -> Places {
+        let each = self.is_plain.iter().enumerate();
+        each.fold(0, |places, (place, is_plain)| {
+            places | Places::from(*is_plain) << place
+        })
     }
 
     /// Looks up the first `count` packets, including those that are not plain, which is harmless.
@@ -121,6 +113,10 @@ impl<A: Copy> Plain<A> {
         }
     }
 
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "counts at most BURST_MAX packets"
+    )]
     #[inline(always)]
     fn decide<'a>(
         &self,
@@ -129,40 +125,109 @@ impl<A: Copy> Plain<A> {
         frames: impl Iterator<Item = &'a [u8]>,
         decisions: &mut Decisions,
     ) {
-        for hop in &self.hops {
-            router.next_hops.prefetch(*hop);
-        }
         // Most packets of a burst have the same egress interface.
-        let mut last = (u16::MAX, 0);
-        let each = frames.zip(&self.hops).zip(&self.packed).enumerate();
-        for (place, ((frame, hop), packed)) in each {
-            if self.places >> place & 1 == 0 {
-                continue;
+        let mut last = Exit::NONE;
+        let (mut exits, mut forwarded) = (0, 0);
+        let words = decisions.words_mut();
+        let count = words.len();
+        for ((word, hop), length) in words.iter_mut().zip(&self.hops).zip(&self.lengths) {
+            let next_hop = router.next_hops.word(*hop);
+            if !last.is_of(next_hop) {
+                last = Exit::new(router, next_hop);
+                exits += 1;
             }
-            if let Some(to) = router.next_hops.adjacency(*hop) {
-                if to.interface() != last.0 {
-                    let out = router.interfaces.get(to.interface());
-                    last = (to.interface(), out.map_or(0, |out| out.mtu));
-                }
-                if (packed.ttl() > 1) & (packed.length() <= last.1) {
-                    decisions.forward(place, to);
-                    continue;
-                }
+            if *length <= last.mtu {
+                *word = next_hop;
+                forwarded += 1;
             }
-            decide_alone(router, (*packed, *hop, frame), place, decisions);
         }
-        *left &= !self.places;
+        if forwarded == count {
+            decisions.set_exit(last.interface().filter(|_| exits == 1));
+            *left = 0;
+        } else {
+            let places = self.places();
+            self.decide_others(router, places, frames, decisions);
+            *left &= !places;
+        }
+    }
+
+    /// Decides on the plain packets that do not go to a neighbour unfragmented.
+    #[inline(never)]
+    fn decide_others<'a>(
+        &self,
+        router: &Router,
+        places: Places,
+        frames: impl Iterator<Item = &'a [u8]>,
+        decisions: &mut Decisions,
+    ) {
+        for (place, (frame, hop)) in frames.zip(&self.hops).enumerate().take(BURST_MAX) {
+            let is_open = decisions
+                .word(place)
+                .is_some_and(|word| word.forwarded().is_none());
+            if is_open && places >> place & 1 == 1 {
+                decisions.set(place, follow(router, summary_of(frame), *hop, frame));
+            }
+        }
     }
 }
 
-#[inline(never)]
-fn decide_alone(
-    router: &Router,
-    (packed, hop, frame): (Packed, u32, &[u8]),
-    place: usize,
-    decisions: &mut Decisions,
-) {
-    decisions.set(place, follow(router, packed.brief(), hop, frame));
+/// Exit of the packets of a next hop, and the longest ones that leave by it unfragmented.
+#[derive(Clone, Copy)]
+struct Exit {
+    /// Kind and interface of the next hop: the upper bits of its word.
+    of: u64,
+    /// The longest packet; 0 if the next hop is no resolved neighbour.
+    mtu: u32,
+}
+
+impl Exit {
+    /// The exit of no next hop.
+    const NONE: Self = Self {
+        of: u64::MAX,
+        mtu: 0,
+    };
+
+    #[inline(always)]
+    fn new(router: &Router, next_hop: u64) -> Self {
+        let to = DecisionWord::of(next_hop).forwarded();
+        let out = to.and_then(|to| router.interfaces.get(to.interface()));
+        Self {
+            of: next_hop >> INTERFACE_SHIFT,
+            mtu: out.map_or(0, |out| out.mtu.into()),
+        }
+    }
+
+    #[inline(always)]
+    const fn is_of(self, next_hop: u64) -> bool {
+        next_hop >> INTERFACE_SHIFT == self.of
+    }
+
+    /// Returns the interface of a resolved neighbour.
+    #[inline(always)]
+    fn interface(self) -> Option<u16> {
+        let to = DecisionWord::of(self.of << INTERFACE_SHIFT).forwarded()?;
+        Some(to.interface())
+    }
+}
+
+/// Returns the fields besides the addresses of a plain packet.
+fn summary_of(frame: &[u8]) -> PacketSummary {
+    let [.., version, _, a, b, c, d, flags, e, ttl] = *frame.first_chunk().unwrap_or(&[0; 23]);
+    if version >> 4 == 4 {
+        PacketSummary {
+            length: u16::from_be_bytes([a, b]),
+            ttl,
+            may_fragment: flags & 0x40 == 0,
+            is_of_a_link: false,
+        }
+    } else {
+        PacketSummary {
+            length: u16::from_be_bytes([c, d]).wrapping_add(IPV6_HEADER_OCTETS),
+            ttl: e,
+            may_fragment: false,
+            is_of_a_link: false,
+        }
+    }
 }
 
 /// Returns the ingress interface if it is the same for all frames.
@@ -225,35 +290,78 @@ fn version<'a>(mut frames: impl Iterator<Item = &'a [u8]>) -> u8 {
     first.map_or(0, |octet| octet >> 4)
 }
 
+/// EtherType of IPv4, version and header length in the lowest three octets of a number.
+const V4_KIND: u32 = 0x45_0008;
+
 /// Parses an IPv4 packet. Plain: for this station, without options, valid, between unicast addresses that can be anywhere.
+///
+/// Five loads have all fields.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "fields are the lowest bits of shifted words"
+)]
 #[inline(always)]
 fn read_v4(headers: &[u8; V4_HEADERS], octets: usize, station: Station) -> Reading<u32> {
-    let of = headers;
-    let length = u16::from_be_bytes([of[16], of[17]]);
-    let source = u32::from_be_bytes([of[26], of[27], of[28], of[29]]);
-    let destination = u32::from_be_bytes([of[30], of[31], of[32], of[33]]);
-    let has_no_options = [of[12], of[13], of[14]] == [0x08, 0x00, 0x45];
+    let [to, first, second] = [0, 14, 22].map(|at| header::word_at(headers, at));
+    let [kind, third] = [12, 30].map(|at| header::half_word_at(headers, at));
+    let length = ((first >> 16) as u16).swap_bytes();
+    let differs = (to ^ station.0) << 16 | u64::from((kind ^ V4_KIND) & 0xff_ffff);
     // Between the header length and the frame length.
     let space = octets.wrapping_sub(V4_HEADERS);
     let is_whole = usize::from(length).wrapping_sub(IPV4_HEADER) <= space;
-    let is_sound = headers.last_chunk().map_or(1, header::sum_of) == 0;
+    let is_plain = (differs == 0)
+        & is_whole
+        & header::is_sound([first, second], third)
+        & !are_special_v4((second >> 32) as u8, third as u8, headers);
     Reading {
-        is_plain: station.has(headers)
-            & has_no_options
-            & is_whole
-            & is_sound
-            & !is_special_v4(source)
-            & !is_special_v4(destination),
-        destination,
-        packed: Packed::new(length, of[22], of[20] & 0x40 == 0),
+        is_plain,
+        destination: third.swap_bytes(),
+        length: length_if(is_plain & (second as u8 > 1), length),
     }
 }
 
-/// Returns true for unspecified, loopback, multicast and link-local addresses, which are not or not always forwarded.
+/// Class of the IPv4 networks of 8 bits whose addresses all are not or not always forwarded: unspecified, loopback, multicast, reserved.
+const SPECIAL: u8 = 1;
+/// Class of the network of 8 bits that contains link-local addresses.
+const WITH_LINK_LOCAL: u8 = 2;
+/// Classes of IPv4 networks of 8 bits.
+static CLASSES: [u8; 256] = classes();
+
+#[expect(
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    reason = "evaluated by the compiler; all indices are below 256"
+)]
+const fn classes() -> [u8; 256] {
+    let mut classes = [0; 256];
+    (classes[0], classes[127], classes[169]) = (SPECIAL, SPECIAL, WITH_LINK_LOCAL);
+    let mut network = 224;
+    while network < 256 {
+        classes[network] = SPECIAL;
+        network += 1;
+    }
+    classes
+}
+
+/// Returns true if one of two addresses, given by their first octets and the headers, is unspecified, loopback, multicast, reserved or
+/// link-local: not or not always forwarded.
 #[inline(always)]
-fn is_special_v4(address: u32) -> bool {
-    let network = address >> 24;
-    (network.wrapping_sub(1) >= 223) | (network == 127) | header::is_link_local_v4(address)
+fn are_special_v4(source: u8, destination: u8, headers: &[u8; V4_HEADERS]) -> bool {
+    let class = |network: u8| {
+        CLASSES
+            .get(usize::from(network))
+            .copied()
+            .unwrap_or(SPECIAL)
+    };
+    let classes = class(source) | class(destination);
+    classes != 0 && (classes & SPECIAL != 0 || has_link_local(headers))
+}
+
+#[cold]
+fn has_link_local(headers: &[u8; V4_HEADERS]) -> bool {
+    let [.., a, b, c, d, e, f, g, h] = *headers;
+    let [source, destination] = [[a, b, c, d], [e, f, g, h]].map(u32::from_be_bytes);
+    header::is_link_local_v4(source) || header::is_link_local_v4(destination)
 }
 
 /// Parses an IPv6 packet with the same conditions.
@@ -269,14 +377,15 @@ fn read_v6(headers: &[u8; V6_HEADERS], octets: usize, station: Station) -> Readi
     let is_v6 = [of[12], of[13], of[14] & 0xf0] == [0x86, 0xdd, 0x60];
     let space = octets.wrapping_sub(V6_HEADERS);
     let is_whole = (usize::from(payload) <= space) & (length >= payload);
+    let is_plain = station.has(headers)
+        & is_v6
+        & is_whole
+        & is_of_a_station(source)
+        & is_of_a_station((destination >> 64) as u64);
     Reading {
-        is_plain: station.has(headers)
-            & is_v6
-            & is_whole
-            & is_of_a_station(source)
-            & is_of_a_station((destination >> 64) as u64),
+        is_plain,
         destination,
-        packed: Packed::new(length, of[21], false),
+        length: length_if(is_plain & (of[21] > 1), length),
     }
 }
 

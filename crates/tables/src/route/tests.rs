@@ -126,11 +126,20 @@ impl World {
     }
 
     fn decide(&self, frames: &[(Vec<u8>, u16)]) -> (Vec<Decision>, Tally) {
+        let (decisions, tally) = self.decide_into(frames);
+        (decisions.iter().collect(), tally)
+    }
+
+    fn decide_into(&self, frames: &[(Vec<u8>, u16)]) -> (Decisions, Tally) {
         let interfaces: Vec<u16> = frames.iter().map(|(_, interface)| *interface).collect();
         let mut decisions = Decisions::default();
         let all = frames.iter().map(|(frame, _)| frame.as_slice());
         let tally = decide(&self.router, all, &interfaces, &mut decisions);
-        (decisions.iter().collect(), tally)
+        if let Some(exit) = decisions.exit() {
+            let leaves = |one| matches!(one, Decision::Forward(to) if to.interface() == exit);
+            assert!(decisions.iter().all(leaves));
+        }
+        (decisions, tally)
     }
 }
 
@@ -286,7 +295,7 @@ proptest! {
         if let Decision::Forward(to) = decisions[0] {
             let before = frame.clone();
             let mac = to.mac();
-            prop_assert!(rewrite(&mut frame, MAC[1], to));
+            prop_assert!(rewrite(&mut frame, Source::new(MAC[1]), to));
             prop_assert_eq!(&frame[..12], &[&mac.to_u64().to_be_bytes()[2..], &MAC[1].to_u64().to_be_bytes()[2..]].concat()[..]);
             if frame[14] >> 4 == 4 {
                 let header = etherparse::Ipv4HeaderSlice::from_slice(&frame[14..]).unwrap().to_header();
@@ -380,6 +389,53 @@ fn packets_meet_what_the_rules_say() {
         world.decide(&frames).0,
         [Decision::Punt(Punt::NoRoute), sent, sent]
     );
+}
+
+/// The exit of a burst is the interface by which all of its frames leave unfragmented.
+#[test]
+fn bursts_that_leave_by_one_interface_have_an_exit() {
+    let world = World::new();
+    let udp = |to: [u8; 4], ttl, length| {
+        let middle = ([192, 0, 2, 7].into(), to.into(), ttl, false);
+        build(MAC[0].0, middle, 5000, length)
+    };
+    let far = |port: u8| (udp([198, 51, 100, port], 64, 10), 0);
+    let mut frames: Vec<_> = (0..40).map(far).collect();
+    let (decisions, tally) = world.decide_into(&frames);
+    assert_eq!(decisions.exit(), Some(1));
+    let all = Tally {
+        forwarded: 40,
+        ..Tally::default()
+    };
+    assert_eq!(tally, all);
+    // To a host that is not resolved, whose time to live is exceeded, too long for the link.
+    for other in [
+        udp([192, 0, 2, 50], 64, 10),
+        udp([198, 51, 100, 9], 1, 10),
+        udp([198, 51, 100, 9], 64, 300),
+    ] {
+        let kept = std::mem::replace(&mut frames[17], (other, 0));
+        let (decisions, tally) = world.decide_into(&frames);
+        assert_eq!((decisions.exit(), tally.forwarded), (None, 39));
+        frames[17] = kept;
+    }
+    // The group has a way by each of two interfaces.
+    let ways: Vec<_> = (0..40)
+        .map(|port| {
+            (
+                build(
+                    MAC[0].0,
+                    ([192, 0, 2, 7].into(), [10, 0, 0, 1].into(), 64, false),
+                    port,
+                    10,
+                ),
+                0,
+            )
+        })
+        .collect();
+    let (decisions, tally) = world.decide_into(&ways);
+    assert_eq!((decisions.exit(), tally.forwarded), (None, 40));
+    assert_eq!(world.decide_into(&[]).0.exit(), None);
 }
 
 /// RFC 2992: packets of a flow use one next hop, flows use all.
