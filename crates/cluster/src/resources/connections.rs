@@ -138,7 +138,7 @@ pub struct ConnectionTracking {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub max_half_open_per_source: Option<u32>,
-    /// Share of the time of a saturated forwarding CPU for frames that begin connections, percent. 100: no limit. Default: 40.
+    /// Share of the time of a saturated forwarding CPU for frames that begin connections, percent. 100: no limit. Default: 33.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 100))]
     pub new_share: Option<u32>,

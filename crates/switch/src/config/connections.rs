@@ -21,7 +21,7 @@ use crate::error::SwitchError;
 const MAX_ENTRIES: u32 = 65_536;
 
 /// Default share of the time of a saturated thread for frames that begin connections, percent.
-const NEW_SHARE: u32 = 40;
+const NEW_SHARE: u32 = 33;
 /// Share without a limit, percent.
 const NEW_SHARE_MAX: u32 = 100;
 
@@ -487,7 +487,7 @@ mod tests {
         );
         let shares = ["", "new-share = 30", "new-share = 100"];
         let shares = shares.map(|text| parsed(text).unwrap().new_share());
-        assert_eq!(shares, [Some(40), Some(30), None]);
+        assert_eq!(shares, [Some(33), Some(30), None]);
         let written = toml::to_string(&parsed("new-share = 30").unwrap()).unwrap();
         assert!(written.contains("new-share = 30"), "{written}");
         let helping = parsed("helpers = [\"ftp\", \"tftp\"]\n").unwrap();
