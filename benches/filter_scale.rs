@@ -225,8 +225,8 @@ impl Filter {
     }
 }
 
-/// Returns the description of UDP flows to the networks of this many pairs of rules. All flows have as many frames as each other. Ports are
-/// described, so that frames the other way answer them: default ports are the same both ways.
+/// Returns the description of the tester's frames to this many destinations, and of frames that answer them: without a description, frames
+/// of the second port are no answers.
 fn to_networks(count: u32) -> String {
     let first = Ipv4Addr::from_bits(NETWORKS + 1);
     format!(
@@ -280,10 +280,10 @@ impl Beside {
             assert!(total <= f64::from(KNOWN), "{total} connections");
         }
         let count = if self.is_scanned { 2 * KNOWN } else { KNOWN };
-        let offered = device.describe("offered.toml", &to_networks(count));
         let packets = || self.is_tracked.then(|| Packets::of(&device.switch));
         let (before, work) = (packets(), device.work());
-        let rate = device.rate(&offered);
+        // The first destinations are those of the known flows.
+        let rate = device.rate_to(count);
         let cycles = device.work().since(work).cycles_a_frame();
         let share = match packets().zip(before) {
             Some((now, before)) => now.established_share_since(&before),
