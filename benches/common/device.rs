@@ -48,8 +48,8 @@ impl Device {
     /// time for such frames than for described flows.
     pub(crate) fn rate_to(&self, destinations: u32) -> f64 {
         let destinations = destinations.to_string();
-        let more = ["--destinations", &destinations, "--direction", "one-way"];
-        self.load(&more, self.seconds).rate()
+        self.load(&["--destinations", &destinations], self.seconds)
+            .rate()
     }
 
     /// Sends the flows a first time.

@@ -210,8 +210,7 @@ impl Decisions {
     #[inline(always)]
     #[must_use]
     pub fn get(&self, place: usize) -> Option<Decision> {
-        let word = self.words.get(..self.len)?.get(place)?;
-        Some(Decision::of_word(*word))
+        Some(self.word(place)?.decision())
     }
 
     /// Returns the decision for the frame at this position, as a word.

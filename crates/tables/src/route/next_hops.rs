@@ -13,7 +13,7 @@ mod writer;
 use quietwire_memory::atomic::{AtomicU32, AtomicU64, Ordering};
 use quietwire_packet::MacAddress;
 
-use super::decision::{Adjacency, FORWARD};
+use super::decision::{Adjacency, DecisionWord, FORWARD};
 pub use writer::NextHopWriter;
 
 /// Maximum number of members of a group.
@@ -145,20 +145,16 @@ impl NextHops {
     #[inline(always)]
     #[must_use]
     pub fn get(&self, number: u32) -> NextHop {
-        match self.words.get(number as usize) {
-            Some(word) => NextHop::of_word(word.load(Ordering::Acquire)),
-            None => NextHop::None,
-        }
+        NextHop::of_word(self.word(number))
     }
 
     /// Returns the adjacency of a resolved neighbour, the most common next hop.
     #[inline(always)]
     pub(super) fn adjacency(&self, number: u32) -> Option<Adjacency> {
-        let word = self.words.get(number as usize)?.load(Ordering::Acquire);
-        (word >> KIND_SHIFT == ADJACENCY).then_some(Adjacency::of_word(word))
+        DecisionWord::of(self.word(number)).forwarded()
     }
 
-    /// Returns the word of the next hop with this number: kind, interface and neighbour.
+    /// Returns the word of the next hop with this number: kind, interface and neighbour; 0, the word of no route, for a number beyond the table.
     #[inline(always)]
     pub(super) fn word(&self, number: u32) -> u64 {
         match self.words.get(number as usize) {
