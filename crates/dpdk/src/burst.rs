@@ -3,6 +3,8 @@
 
 // A burst has at most BURST_MAX frames, and DPDK keeps the octets of a frame within its buffer, so the operations that could wrap do not.
 
+mod removal;
+
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -13,6 +15,8 @@ use crate::eal::Eal;
 use crate::mempool::Mempool;
 use crate::sys;
 use crate::sys::field;
+
+pub use removal::Drain;
 
 /// Octets of two MAC addresses, and of the VLAN tag after them.
 const ADDRESSES_LENGTH: u16 = 12;
@@ -343,19 +347,6 @@ impl Burst {
         }
     }
 
-    /// Removes all frames, one by one. The iterator's drop frees the remaining frames.
-    #[inline(always)]
-    pub fn drain(&mut self) -> Drain<'_> {
-        let end = self.len;
-        // Even if the iterator is leaked, no frame has two owners.
-        self.len = 0;
-        Drain {
-            burst: self,
-            next: 0,
-            end,
-        }
-    }
-
     /// Adds a frame. Returns it as an error if there is no space.
     ///
     /// # Errors
@@ -373,80 +364,10 @@ impl Burst {
         }
     }
 
-    /// Gives all frames back to their pools.
-    #[expect(clippy::cast_possible_truncation, reason = "at most BURST_MAX frames")]
-    #[inline]
-    pub fn free(&mut self) {
-        if self.len > 0 {
-            // SAFETY: `len` buffers are owned, and forgotten afterwards.
-            unsafe { sys::qw_free_bulk(self.mbufs.as_mut_ptr(), self.len as u32) };
-            self.len = 0;
-        }
-    }
-
     /// Returns a buffer, or none after the last.
     #[inline(always)]
     pub(crate) fn buffer(&self, index: usize) -> Option<*mut sys::rte_mbuf> {
         self.held().get(index).copied()
-    }
-
-    /// Frees all buffers but the first `count`.
-    #[expect(clippy::cast_possible_truncation, reason = "at most BURST_MAX frames")]
-    #[inline(always)]
-    pub(crate) fn shorten(&mut self, count: usize) {
-        if count >= self.len {
-            return;
-        }
-        let spare = self.len.wrapping_sub(count);
-        if let Some(first) = self.mbufs.get_mut(count) {
-            // SAFETY: `spare` buffers from here on are owned, and forgotten afterwards.
-            unsafe { sys::qw_free_bulk(std::ptr::from_mut(first), spare as u32) };
-            self.len = count;
-        }
-    }
-
-    /// Frees the frames for which `keep` returns false. Returns their number and octets. The others keep their order.
-    #[inline(always)]
-    pub(crate) fn retain(&mut self, keep: impl Fn(&Mbuf<'_>) -> bool) -> (usize, u64) {
-        let passes = |mbuf: &*mut sys::rte_mbuf| keep(&ManuallyDrop::new(Mbuf::of_buffer(*mbuf)));
-        if self.held().iter().all(passes) {
-            return (0, 0);
-        }
-        let (count, mut kept) = (self.len, 0_usize);
-        for index in 0..count {
-            let Some(mbuf) = self.buffer(index) else {
-                break;
-            };
-            if passes(&mbuf) {
-                self.mbufs.swap(kept, index);
-                kept = kept.wrapping_add(1);
-            }
-        }
-        let octets = self.lengths().skip(kept).map(u64::from).sum();
-        self.shorten(kept);
-        (count.wrapping_sub(kept), octets)
-    }
-
-    /// Frees the first `count` frames. The others move up.
-    #[expect(clippy::cast_possible_truncation, reason = "at most BURST_MAX frames")]
-    #[inline(always)]
-    pub(crate) fn free_front(&mut self, count: usize) {
-        let count = count.min(self.len);
-        // SAFETY: `count` buffers are owned, and forgotten afterwards.
-        unsafe { sys::qw_free_bulk(self.mbufs.as_mut_ptr(), count as u32) };
-        if count < self.len {
-            self.mbufs.copy_within(count..self.len, 0);
-        }
-        self.len = self.len.wrapping_sub(count);
-    }
-
-    /// Removes the first `count` frames, which the caller then owns. The others move up.
-    pub(crate) fn drain_front(&mut self, count: usize) -> DrainFront<'_> {
-        DrainFront {
-            end: count.min(self.len),
-            burst: self,
-            next: 0,
-        }
     }
 
     /// Adds owned frames as long as there is space. Returns the number of frames in the burst.
@@ -496,35 +417,6 @@ impl Drop for Burst {
     }
 }
 
-/// Iterator that removes the first frames of a [`Burst`]. Frames that are not taken stay.
-pub(crate) struct DrainFront<'burst> {
-    burst: &'burst mut Burst,
-    next: usize,
-    end: usize,
-}
-
-impl Iterator for DrainFront<'_> {
-    type Item = *mut sys::rte_mbuf;
-
-    #[inline]
-    fn next(&mut self) -> Option<*mut sys::rte_mbuf> {
-        if self.next == self.end {
-            return None;
-        }
-        let mbuf = *self.burst.mbufs.get(self.next)?;
-        self.next = self.next.wrapping_add(1);
-        Some(mbuf)
-    }
-}
-
-impl Drop for DrainFront<'_> {
-    fn drop(&mut self) {
-        let (next, len) = (self.next, self.burst.len);
-        self.burst.mbufs.copy_within(next..len, 0);
-        self.burst.len = len.saturating_sub(next);
-    }
-}
-
 /// A frame of a [`Burst`] during [`Burst::write_each`].
 #[derive(Debug)]
 pub struct Blank<'burst> {
@@ -548,40 +440,6 @@ impl Blank<'_> {
             *field::data_len(mbuf) = length;
             *field::pkt_len(mbuf) = u32::from(length);
             Some(first_segment(mbuf))
-        }
-    }
-}
-
-/// Iterator that removes all frames of a [`Burst`].
-#[derive(Debug)]
-pub struct Drain<'burst> {
-    burst: &'burst mut Burst,
-    next: usize,
-    end: usize,
-}
-
-impl<'burst> Iterator for Drain<'burst> {
-    type Item = Mbuf<'burst>;
-
-    #[inline(always)]
-    fn next(&mut self) -> Option<Mbuf<'burst>> {
-        if self.next == self.end {
-            return None;
-        }
-        let mbuf = *self.burst.mbufs.get(self.next)?;
-        self.next = self.next.wrapping_add(1);
-        Some(Mbuf {
-            mbuf,
-            _eal: PhantomData,
-        })
-    }
-}
-
-impl Drop for Drain<'_> {
-    #[inline(always)]
-    fn drop(&mut self) {
-        for frame in self.by_ref() {
-            drop(frame);
         }
     }
 }

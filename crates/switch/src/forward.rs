@@ -303,7 +303,7 @@ fn process(
     };
     if let Stage::Filtered(filtered) = stage
         && let Some(guard) = &filtered.guard
-        && !path.pass_guard(port, guard, kept)
+        && !path.pass_guard(port, guard)
     {
         return;
     }

@@ -126,12 +126,22 @@ impl Index {
         }
     }
 
-    /// Returns the entry that most likely belongs to a hash, for prefetching.
+    /// Returns the entry that most likely belongs to a hash, for prefetching, and whether the hash may have an entry at all. Without a
+    /// likely one, returns entry 0. There is no branch: which hashes have entries is as arbitrary as the traffic.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "the factor is 0 or 1, and SLOTS is not 0"
+    )]
     #[inline(always)]
-    pub(crate) fn candidate(&self, hash: u64) -> Option<u32> {
-        let bucket = self.buckets.get(self.first_bucket(hash))?;
-        let slot = bucket.slots_of(tag(hash)).trailing_zeros();
-        bucket.entries.get(slot as usize).copied()
+    pub(crate) fn candidate(&self, hash: u64) -> (u32, bool) {
+        let Some(bucket) = self.buckets.get(self.first_bucket(hash)) else {
+            return (0, false);
+        };
+        let slots = bucket.slots_of(tag(hash));
+        let slot = (slots.trailing_zeros() as usize).min(SLOTS - 1);
+        let entry = bucket.entries.get(slot).copied().unwrap_or_default();
+        let may_have = (slots != 0) | (bucket.overflowed != 0);
+        (entry * u32::from(slots != 0), may_have)
     }
 
     /// Finds the entry of a hash for which `is_entry` returns true.
@@ -304,11 +314,17 @@ mod tests {
         assert!(overflowed > 0);
         for (entry, hash) in (0..).zip(&hashes) {
             assert_eq!(index.find(*hash, |one| one == entry), Some(entry));
+            assert!(index.candidate(*hash).1);
         }
         for (entry, hash) in (0..).zip(&hashes) {
             index.remove(*hash, entry);
             assert_eq!(index.find(*hash, |one| one == entry), None);
         }
+        assert!(
+            hashes
+                .iter()
+                .all(|hash| index.candidate(*hash) == (0, false))
+        );
         for bucket in &index.buckets {
             assert_eq!(
                 (bucket.tags, bucket.second, bucket.overflowed),

@@ -11,7 +11,6 @@ use quietwire_tables::connections::{
     Connection, ConnectionFilter, ConnectionInfo, Counters, CtState, NewShare, Packet, Timeouts,
     Tracked, Tracker,
 };
-use quietwire_tables::drops::PortDrop;
 use quietwire_tables::filter::{
     Continued, Dropped, NameFlows, PortRules, ThreadFrames, Verdict, Verdicts,
 };
@@ -29,9 +28,13 @@ const EXPIRY_STEPS: usize = 64;
 pub(crate) struct ConnectionStage {
     tracker: Tracker,
     packets: [Packet; BURST_MAX],
+    /// Hashes of the packets.
+    hashes: [u64; BURST_MAX],
     tracked: [Tracked; BURST_MAX],
     /// Tracked packets of the burst.
     count: usize,
+    /// Places of those that begin connections, one bit each.
+    first: u64,
     /// Labels of the connections of a burst, for rules that compare them.
     labels: [u128; BURST_MAX],
     copy: NatCopy,
@@ -139,8 +142,10 @@ impl ConnectionStage {
         Self {
             tracker,
             packets: [Packet::UNTRACKED; BURST_MAX],
+            hashes: [0; BURST_MAX],
             tracked: [Tracked::UNTRACKED; BURST_MAX],
             count: 0,
+            first: 0,
             labels: [0; BURST_MAX],
             copy: NatCopy::new(),
             new_share: limit_of(new_share),
@@ -173,18 +178,22 @@ impl ConnectionStage {
     ) {
         self.tracker.expire(now_s, EXPIRY_STEPS);
         let mut count = 0;
-        for ((octets, length), packet) in burst.frames().zip(burst.lengths()).zip(&mut self.packets)
-        {
+        let received = burst.frames().zip(burst.lengths());
+        let results = self.packets.iter_mut().zip(&mut self.hashes);
+        for ((octets, length), (packet, hash)) in received.zip(results) {
             let length = length as usize;
             let copy = inside.copy_of(octets, length, &mut self.copy);
-            *packet = Packet::of_frame(copy.unwrap_or(octets), length, zone);
+            packet.parse(copy.unwrap_or(octets), length, zone);
             if packet.is_fragment() {
                 self.tracker.join(packet, octets, zone, now_s);
             }
+            // The bucket arrives while the other frames are parsed.
+            *hash = self.tracker.hash(packet);
             count += 1;
         }
         let packets = self.packets.get(..count).unwrap_or_default();
-        self.tracker.track(packets, now_s, &mut self.tracked);
+        let hashed = (packets, &self.hashes);
+        self.first = self.tracker.track_hashed(hashed, now_s, &mut self.tracked);
         self.count = count;
     }
 
@@ -245,33 +254,33 @@ impl ConnectionStage {
         share.is_some_and(NewShare::is_saturated)
     }
 
-    /// Returns false if the thread has no time for the frames of the tracked burst that begin connections, so that [`Self::refuse_first`]
-    /// and [`Self::has_dropped`] follow. `now` is the time behind [`Self::track`].
-    pub(super) fn admits_first(&mut self, now: u64) -> bool {
-        let tracked = self.tracked.get(..self.count).unwrap_or_default();
-        let first = tracked.iter().filter(|one| one.is_first()).count();
+    /// Returns the places of the frames of the tracked burst that begin connections if the thread has no time for them, one bit each, so that
+    /// [`Self::forget`] and [`Self::has_dropped`] follow. Otherwise 0. `now` is the time behind [`Self::track`].
+    pub(super) fn without_time(&mut self, now: u64) -> u64 {
+        let counts = (self.count, self.first.count_ones() as usize);
         let share = self.new_share.as_mut();
-        share.is_none_or(|share| share.looked_up(now, (self.count, first)))
+        match share.is_none_or(|share| share.looked_up(now, counts)) {
+            true => 0,
+            false => self.first,
+        }
     }
 
-    /// Sets the verdicts of the frames that begin connections, and forgets their packets.
-    #[expect(clippy::arithmetic_side_effects, reason = "at most BURST_MAX frames")]
-    pub(super) fn refuse_first(&mut self, verdicts: &mut Verdicts) {
+    /// Forgets the packets of the frames at these places, one bit each.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "not zero in the loop, and places are below BURST_MAX"
+    )]
+    pub(super) fn forget(&mut self, places: u64) {
+        let mut kept = !places;
         let mut left = 0;
-        for (number, verdict) in verdicts.iter_mut().enumerate().take(self.count) {
-            let packet = self.packets.get(number).copied();
-            let Some((packet, tracked)) = packet.zip(self.tracked.get(number).copied()) else {
+        while kept != 0 {
+            let place = kept.trailing_zeros() as usize;
+            kept &= kept - 1;
+            if place >= self.count {
                 break;
-            };
-            if tracked.is_first() {
-                *verdict = Verdict::Guarded(PortDrop::NewShare);
-                continue;
             }
-            let places = (self.packets.get_mut(left), self.tracked.get_mut(left));
-            if let (Some(place), Some(tracked_place)) = places {
-                *place = packet;
-                *tracked_place = tracked;
-            }
+            self.packets.copy_within(place..=place, left);
+            self.tracked.copy_within(place..=place, left);
             left += 1;
         }
         self.count = left;

@@ -9,7 +9,6 @@ use quietwire_dpdk::{BURST_MAX, Burst, Mempool};
 use super::connections::ConnectionStage;
 use super::effects::{changed, put, statements_of};
 use super::inspect::{InspectStage, Inspected};
-use super::lengths::measure;
 use super::path::Path;
 use super::stage::FilteredStage;
 use super::translate::TranslatorsView;
@@ -40,6 +39,25 @@ pub(super) struct FilterContext<'worker> {
     pub(super) pool: &'worker Mempool,
 }
 
+/// Returns the places of the first `frames` verdicts that do not accept their frames, one bit each. There is no branch per frame.
+#[inline(always)]
+fn refused_places(verdicts: &Verdicts, frames: usize) -> u64 {
+    let mut refused = 0;
+    for (place, verdict) in verdicts.iter().take(frames).enumerate() {
+        refused |= u64::from(!verdict.accepts()) << place;
+    }
+    refused
+}
+
+/// Returns this verdict at places, one bit each, and an accepting one elsewhere.
+#[cold]
+fn verdicts_at(places: u64, verdict: Verdict) -> Verdicts {
+    std::array::from_fn(|place| match places >> place & 1 {
+        0 => Verdict::Short,
+        _ => verdict,
+    })
+}
+
 impl Path<'_> {
     /// Applies rules to a burst. Returns false if no frame is left.
     #[inline(always)]
@@ -55,18 +73,13 @@ impl Path<'_> {
         }
     }
 
-    /// Drops the frames whose sources the guard does not allow. Returns false if no frame is left. `kept` is empty before and after.
+    /// Drops the frames whose sources the guard does not allow. Returns false if no frame is left.
     #[expect(
         clippy::arithmetic_side_effects,
         reason = "a burst has at most BURST_MAX frames, and those that are left are some of them"
     )]
     #[inline(never)]
-    pub(super) fn pass_guard(
-        &mut self,
-        input: usize,
-        guard: &SourceGuard,
-        kept: &mut Burst,
-    ) -> bool {
+    pub(super) fn pass_guard(&mut self, input: usize, guard: &SourceGuard) -> bool {
         let frames = self.received.len();
         let mut verdicts: Verdicts = [Verdict::Short; BURST_MAX];
         let mut drops = PortDrops::default();
@@ -84,29 +97,17 @@ impl Path<'_> {
                 // A frame that passes has no event.
                 self.telemetry.filtered(self.received, &verdicts);
             }
-            let (octets, _) = measure(self.received);
-            self.keep_accepted(&verdicts, kept);
+            let (_, octets) = self.received.free_at(refused_places(&verdicts, frames));
             if let Some(counters) = self.counters.get(input) {
                 for (reason, count) in drops.iter() {
                     counters.dropped(reason).add(count);
                 }
                 counters.rx_frames.add(dropped as u64);
-                counters.rx_octets.add(octets - measure(self.received).0);
+                counters.rx_octets.add(octets);
             }
         }
         self.telemetry.lap_of(Step::Filter, frames);
         dropped < frames
-    }
-
-    /// Frees the received frames that are not accepted.
-    fn keep_accepted(&mut self, verdicts: &Verdicts, kept: &mut Burst) {
-        for (frame, verdict) in self.received.drain().zip(verdicts) {
-            if verdict.accepts() {
-                // `kept` has space for a burst.
-                drop(kept.push(frame));
-            }
-        }
-        std::mem::swap(self.received, kept);
     }
 
     /// Drops the malformed frames of a burst, those that the rules refuse, and the first ones of connections for which there is no space.
@@ -136,7 +137,7 @@ impl Path<'_> {
         let all = self.received.len();
         if let Some(stage) = connections.as_deref_mut() {
             stage.track(self.received, inside, (zone, now_s));
-            if stage.is_limited() && !self.admit_first(input, stage, kept) {
+            if stage.is_limited() && !self.admit_first(input, stage) {
                 self.telemetry.lap_of(Step::Filter, all);
                 return false;
             }
@@ -195,12 +196,8 @@ impl Path<'_> {
             self.apply_effects(input, (rules, &*verdicts, continued), pool, kept);
         }
         if dropped > 0 {
-            let (octets, _) = measure(self.received);
-            if dropped == frames {
-                self.received.free();
-            } else {
-                self.keep_accepted(verdicts, kept);
-            }
+            let refused = refused_places(verdicts, self.received.len());
+            let (_, octets) = self.received.free_at(refused);
             // The next stage counts accepted frames.
             if let Some(counters) = self.counters.get(input) {
                 counters
@@ -216,9 +213,8 @@ impl Path<'_> {
                     .dropped(PortDrop::ConnectionRefused)
                     .add(reasons.refused as u64);
                 // Held frames are counted when they wait no longer.
-                let left = octets - measure(self.received).0;
                 counters.rx_frames.add(dropped as u64 - inspected.held);
-                counters.rx_octets.add(left - inspected.held_octets);
+                counters.rx_octets.add(octets - inspected.held_octets);
             }
         }
         self.telemetry.lap_of(Step::Filter, all);
@@ -226,25 +222,21 @@ impl Path<'_> {
     }
 
     /// Drops the frames of a tracked burst that begin connections if the thread has no time for them. Returns false if no frame is left.
-    /// `kept` is empty before and after.
     #[inline(never)]
-    fn admit_first(&mut self, input: usize, stage: &mut ConnectionStage, kept: &mut Burst) -> bool {
+    fn admit_first(&mut self, input: usize, stage: &mut ConnectionStage) -> bool {
         self.telemetry.lap(Step::Filter);
-        if stage.admits_first(self.telemetry.last()) {
+        let places = stage.without_time(self.telemetry.last());
+        if places == 0 {
             return true;
         }
-        let mut verdicts: Verdicts = [Verdict::Short; BURST_MAX];
-        stage.refuse_first(&mut verdicts);
+        stage.forget(places);
         if self.telemetry.is_watched() {
-            // A frame that passes has no event.
+            let verdicts = verdicts_at(places, Verdict::Guarded(PortDrop::NewShare));
             self.telemetry.filtered(self.received, &verdicts);
         }
-        let (frames, (octets, _)) = (self.received.len(), measure(self.received));
-        self.keep_accepted(&verdicts, kept);
+        let (frames, octets) = self.received.free_at(places);
         if let Some(counters) = self.counters.get(input) {
-            let frames = frames.saturating_sub(self.received.len()) as u64;
-            let octets = octets.saturating_sub(measure(self.received).0);
-            counters.drop_received(PortDrop::NewShare, frames, octets);
+            counters.drop_received(PortDrop::NewShare, frames as u64, octets);
         }
         self.telemetry.lap(Step::Filter);
         stage.has_dropped(self.telemetry.last());

@@ -23,6 +23,10 @@ const IS_HIGHER_REQUESTING: u64 = 1 << 25;
 const LOWER_PORT: u32 = 48;
 const HIGHER_PORT: u32 = 32;
 
+/// Bits of the port behind the address of an IPv4 endpoint.
+const PORT_BITS: u32 = 16;
+const PORT: u64 = (1 << PORT_BITS) - 1;
+
 /// Key of a connection: both endpoints in ascending order, the protocol and the zone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(not(loom), derive(zerocopy::FromZeros))]
@@ -117,6 +121,35 @@ impl Key {
             key: Self { words },
             is_from_higher,
         }
+    }
+
+    /// Creates the key of an IPv4 packet that is no echo, as [`Self::sort`] does. An endpoint is the address in front of the 16 bits of the
+    /// port, source first.
+    #[inline(always)]
+    pub(super) const fn of_ipv4((from, to): (u64, u64), protocol: u8, zone: u16) -> Sorted {
+        let is_from_higher = from > to;
+        let (lower, higher) = if is_from_higher {
+            (to, from)
+        } else {
+            (from, to)
+        };
+        let last = (lower & PORT) << LOWER_PORT
+            | (higher & PORT) << HIGHER_PORT
+            | (zone as u64) << ZONE
+            | protocol as u64;
+        Sorted {
+            key: Self {
+                words: [0, lower >> PORT_BITS, 0, higher >> PORT_BITS, last],
+            },
+            is_from_higher,
+        }
+    }
+
+    /// Returns true if both are the same. Unlike the derived comparison, it is no call and has no branch.
+    #[inline(always)]
+    pub(super) const fn is(&self, other: &Self) -> bool {
+        let ([a, b, c, d, e], [f, g, h, i, j]) = (self.words, other.words);
+        (a ^ f) | (b ^ g) | (c ^ h) | (d ^ i) | (e ^ j) == 0
     }
 
     /// Returns true if both endpoints are the same.

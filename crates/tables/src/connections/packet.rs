@@ -2,8 +2,9 @@
 //! Parser of the parts of a packet that the tracker uses.
 
 use quietwire_packet::{
-    Fragment, ICMP_HEADER_LENGTH, IPV4_HEADER_MIN, IPV6_HEADER_LENGTH, IpProtocol, TCP_HEADER_MIN,
-    UDP_HEADER_LENGTH, be16_at, be32_at, walk_ipv6_extensions,
+    Fragment, ICMP_HEADER_LENGTH, IPV4_DESTINATION_AT, IPV4_HEADER_MIN, IPV4_SOURCE_AT,
+    IPV6_HEADER_LENGTH, IpProtocol, TCP_HEADER_MIN, UDP_HEADER_LENGTH, be16_at, be32_at,
+    walk_ipv6_extensions,
 };
 
 use super::key::{Addresses, Echo, Key, Sorted};
@@ -21,8 +22,22 @@ const INNER_MIN: usize = 8;
 const PAYLOAD_LENGTH_AT: usize = 4;
 const NEXT_HEADER_AT: usize = 6;
 const ADDRESSES_AT: usize = 8;
-/// Offset of the header length in a TCP header.
+/// Offset of the header length in a TCP header, and of the flags.
 const TCP_LENGTH_AT: usize = 12;
+const TCP_FLAGS_AT: usize = 13;
+/// Offset of the IP header in a frame without tags.
+const PLAIN_IP_AT: usize = 14;
+/// Octets of a frame without tags up to the payload of a UDP datagram in an IPv4 packet without options.
+const PLAIN_HEADERS: usize = PLAIN_IP_AT + IPV4_HEADER_MIN + UDP_HEADER_LENGTH;
+/// Offsets of address and port of both endpoints in such a frame.
+const PLAIN_SOURCE: (usize, usize) = (PLAIN_IP_AT + IPV4_SOURCE_AT, PLAIN_PORTS_AT);
+const PLAIN_DESTINATION: (usize, usize) = (PLAIN_IP_AT + IPV4_DESTINATION_AT, PLAIN_PORTS_AT + 2);
+const PLAIN_PORTS_AT: usize = PLAIN_IP_AT + IPV4_HEADER_MIN;
+/// EtherType and first octet of such an IPv4 packet, and where they are.
+const PLAIN_FIRST: u32 = 0x0800_4500;
+const PLAIN_FIRST_AT: usize = 12;
+/// Bits of the word of flags and offset that whole packets may have too (RFC 791): reserved, and 'do not fragment'.
+const OF_WHOLE_PACKETS: u16 = 0xc000;
 
 /// Kind of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,15 +112,71 @@ impl Packet {
     #[inline]
     #[must_use]
     pub fn of_frame(octets: &[u8], length: usize, zone: u16) -> Self {
+        let mut packet = Self::UNTRACKED;
+        packet.parse(octets, length, zone);
+        packet
+    }
+
+    /// Becomes the packet in a frame, as [`Self::of_frame`] returns it. Unlike a returned packet, it is written once: a copy would wait for the
+    /// writes of its fields.
+    #[inline(always)]
+    pub fn parse(&mut self, octets: &[u8], length: usize, zone: u16) {
+        match Self::plain(octets, length, zone) {
+            Some(packet) => *self = packet,
+            None => self.parse_any(octets, length, zone),
+        }
+    }
+
+    /// Parses most frames: without tags, with a UDP datagram or a TCP segment other than a SYN in an IPv4 packet without options, which is no
+    /// fragment. `None` for all others, and for packets from an endpoint to itself. Its result is that of [`Self::parse_any`].
+    #[inline(always)]
+    fn plain(octets: &[u8], length: usize, zone: u16) -> Option<Self> {
+        let headers = octets.first_chunk::<PLAIN_HEADERS>()?;
+        // EtherType, version, header length, and the type of service, which may be any.
+        let first = be32_at(headers, PLAIN_FIRST_AT)? & !0xff;
+        let total = usize::from(be16_at(headers, PLAIN_IP_AT + 2)?);
+        let fragment = be16_at(headers, PLAIN_IP_AT + 6)? & !OF_WHOLE_PACKETS;
+        let protocol = headers[PLAIN_IP_AT + 9];
+        let length = length.checked_sub(PLAIN_IP_AT)?;
+        let is_plain = (first == PLAIN_FIRST)
+            & (fragment == 0)
+            & (total <= length)
+            & (total >= IPV4_HEADER_MIN + UDP_HEADER_LENGTH);
+        let from = endpoint_at(headers, PLAIN_SOURCE)?;
+        let to = endpoint_at(headers, PLAIN_DESTINATION)?;
+        if !is_plain || from == to {
+            return None;
+        }
+        let kind = match protocol {
+            17 => Kind::Udp,
+            6 => Kind::Tcp(plain_segment(octets, total)?),
+            _ => return None,
+        };
+        let Sorted {
+            key,
+            is_from_higher,
+        } = Key::of_ipv4((from, to), protocol, zone);
+        Some(Self {
+            key,
+            kind,
+            is_from_higher,
+            part: Part::Whole,
+            octets: u32::try_from(length).unwrap_or(u32::MAX),
+        })
+    }
+
+    /// Becomes the packet in a frame that [`Self::plain`] does not parse.
+    #[inline(never)]
+    pub(super) fn parse_any(&mut self, octets: &[u8], length: usize, zone: u16) {
         let rest = after_tags(octets).map_or(&[][..], |(_, rest)| rest);
-        match rest.split_first_chunk::<2>() {
+        *self = match rest.split_first_chunk::<2>() {
             Some((ethertype, packet)) => {
                 let before = octets.len().saturating_sub(packet.len());
                 let length = length.saturating_sub(before);
                 Self::read(u16::from_be_bytes(*ethertype), packet, length, zone)
             }
             None => Self::UNTRACKED,
-        }
+        };
     }
 
     /// Parses a packet of this EtherType from its IP header on. `octets` may end before the packet does (further buffers); `length` is the
@@ -174,6 +245,36 @@ impl Packet {
             _ => false,
         }
     }
+}
+
+/// Returns address and port at these offsets in the headers of a plain frame, as [`Key::of_ipv4`] takes them.
+#[inline(always)]
+fn endpoint_at(headers: &[u8; PLAIN_HEADERS], (address, port): (usize, usize)) -> Option<u64> {
+    let (address, port) = (be32_at(headers, address)?, be16_at(headers, port)?);
+    Some(u64::from(address) << 16 | u64::from(port))
+}
+
+/// Parses a TCP segment without SYN in a plain frame, whose packet has `total` octets. `None` for any other.
+#[inline(always)]
+fn plain_segment(octets: &[u8], total: usize) -> Option<Segment> {
+    let (_, header) = octets.split_first_chunk::<PLAIN_PORTS_AT>()?;
+    let header = header.first_chunk::<TCP_HEADER_MIN>()?;
+    let header_length = usize::from(header[TCP_LENGTH_AT] >> 4).saturating_mul(4);
+    let flags = header[TCP_FLAGS_AT];
+    let payload = total.saturating_sub(IPV4_HEADER_MIN);
+    let has_options = octets.len() >= PLAIN_PORTS_AT.saturating_add(header_length);
+    if header_length < TCP_HEADER_MIN || header_length > payload || !has_options || flags & SYN != 0
+    {
+        return None;
+    }
+    Some(Segment {
+        sequence: be32_at(header, 4)?,
+        acknowledgement: be32_at(header, 8)?,
+        window: be16_at(header, 14)?,
+        flags,
+        scale: None,
+        data: u32::try_from(payload.saturating_sub(header_length)).ok()?,
+    })
 }
 
 /// Returns the data of the TCP segment or UDP datagram in a frame. `octets` are those of the first buffer; `length` is that of the frame. `None`
@@ -314,10 +415,10 @@ impl Payload<'_> {
     #[inline]
     fn segment(&self) -> Option<Segment> {
         let header = self.octets.first_chunk::<TCP_HEADER_MIN>()?;
-        let header_length = usize::from(header[12] >> 4).saturating_mul(4);
+        let header_length = usize::from(header[TCP_LENGTH_AT] >> 4).saturating_mul(4);
         let options = self.octets.get(TCP_HEADER_MIN..header_length)?;
         let data = u32::try_from(self.length.checked_sub(header_length)?).ok()?;
-        let flags = header[13];
+        let flags = header[TCP_FLAGS_AT];
         let scale = if flags & SYN == 0 {
             None
         } else {

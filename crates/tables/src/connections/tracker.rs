@@ -285,25 +285,76 @@ impl Tracker {
     /// Classifies the packets of a burst, in order, and updates their connections. At most [`BURST_MAX`] packets; results of further
     /// packets do not change.
     pub fn track(&mut self, packets: &[Packet], now: Seconds, tracked: &mut [Tracked]) {
-        self.now = self.now.max(now);
-        let count = packets.len().min(tracked.len()).min(BURST_MAX);
         let mut hashes = [0; BURST_MAX];
-        let packets = packets.get(..count).unwrap_or_default();
         for (packet, hash) in packets.iter().zip(&mut hashes) {
-            *hash = self.secret.hash(&packet.key);
-            self.index.prefetch(*hash);
+            *hash = self.hash(packet);
         }
-        for hash in hashes.iter().take(count) {
-            let candidate = self.index.candidate(*hash);
-            if let Some(entry) = candidate.and_then(|index| self.entries.get(index as usize)) {
+        let _first = self.track_hashed((packets, &hashes), now, tracked);
+    }
+
+    /// Returns the hash of a packet for [`Self::track_hashed`], and prefetches what its lookup reads first.
+    #[inline(always)]
+    #[must_use]
+    pub fn hash(&self, packet: &Packet) -> u64 {
+        let hash = self.secret.hash(&packet.key);
+        self.index.prefetch(hash);
+        hash
+    }
+
+    /// Does what [`Self::track`] does, with the hashes of the packets: those of [`Self::hash`] of this tracker. Returns the places of the first
+    /// packets of connections ([`Tracked::is_first`]), one bit each, from the lowest bit on.
+    ///
+    /// Packets without an entry change nothing, so they follow the others: each of the two loops has the branches of one kind of packets.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "not zero in the loops, and places are below BURST_MAX"
+    )]
+    #[must_use]
+    pub fn track_hashed(
+        &mut self,
+        (packets, hashes): (&[Packet], &[u64; BURST_MAX]),
+        now: Seconds,
+        tracked: &mut [Tracked],
+    ) -> u64 {
+        self.now = self.now.max(now);
+        let mut first = 0_u64;
+        let count = packets.len().min(tracked.len()).min(BURST_MAX);
+        let mut candidates = [0; BURST_MAX];
+        let (mut present, mut absent) = (0_u64, 0_u64);
+        for (place, (hash, entry)) in hashes.iter().zip(&mut candidates).take(count).enumerate() {
+            let (candidate, may_have) = self.index.candidate(*hash);
+            *entry = candidate;
+            present |= u64::from(may_have) << place;
+            absent |= u64::from(!may_have) << place;
+            if let Some(entry) = self.entries.get(candidate as usize) {
                 prefetch(entry);
                 prefetch(&entry.sides);
             }
         }
-        for ((packet, hash), result) in packets.iter().zip(hashes).zip(tracked) {
-            *result = self.track_one(packet, hash);
-            self.count(result);
+        while present != 0 {
+            let place = present.trailing_zeros() as usize;
+            present &= present - 1;
+            if let (Some(packet), Some(result)) = (packets.get(place), tracked.get_mut(place))
+                && let (Some(hash), Some(candidate)) = (hashes.get(place), candidates.get(place))
+            {
+                let live = self.live(packet, (*hash, *candidate));
+                let one = self.track_one(packet, live);
+                self.count(&one);
+                first |= u64::from(one.is_first()) << place;
+                *result = one;
+            }
         }
+        while absent != 0 {
+            let place = absent.trailing_zeros() as usize;
+            absent &= absent - 1;
+            if let (Some(packet), Some(result)) = (packets.get(place), tracked.get_mut(place)) {
+                let one = self.track_one(packet, None);
+                self.count(&one);
+                first |= u64::from(one.is_first()) << place;
+                *result = one;
+            }
+        }
+        first
     }
 
     /// Notes the connection of a first fragment, and gives a later one that of the first. `frame` is the frame as it was received, even if
@@ -320,23 +371,19 @@ impl Tracker {
         }
     }
 
+    /// Classifies a packet with the entry of its key, if it has not expired.
     #[inline(always)]
-    fn track_one(&mut self, packet: &Packet, hash: u64) -> Tracked {
-        match packet.kind {
-            Kind::Untracked => Tracked::UNTRACKED,
-            Kind::Invalid(reason) => Tracked::invalid(reason),
-            Kind::Error(sequence) => self.track_error(packet, hash, sequence),
+    fn track_one(&mut self, packet: &Packet, live: Option<u32>) -> Tracked {
+        match (packet.kind, live) {
+            (Kind::Untracked, _) => Tracked::UNTRACKED,
+            (Kind::Invalid(reason), _) => Tracked::invalid(reason),
+            (Kind::Error(sequence), _) => self.track_error(packet, live, sequence),
+            (_, Some(index)) => self.update(packet, index),
             // The first fragment may have to be committed.
-            Kind::Later(_) => match self.live(packet, hash) {
-                Some(index) => self.update(packet, index),
-                None => Tracked::NEW,
-            },
-            _ => match self.live(packet, hash) {
-                Some(index) => self.update(packet, index),
-                None => match opening_state(packet) {
-                    Ok(_) => self.first(packet),
-                    Err(reason) => Tracked::invalid(reason),
-                },
+            (Kind::Later(_), None) => Tracked::NEW,
+            (_, None) => match opening_state(packet) {
+                Ok(_) => self.first(packet),
+                Err(reason) => Tracked::invalid(reason),
             },
         }
     }
@@ -354,16 +401,20 @@ impl Tracker {
         }
     }
 
-    /// Finds the entry of a packet, if it has not expired.
+    /// Finds the entry of a packet with this hash and candidate, if it has not expired.
     #[inline(always)]
-    fn live(&self, packet: &Packet, hash: u64) -> Option<u32> {
+    fn live(&self, packet: &Packet, (hash, candidate): (u64, u32)) -> Option<u32> {
         let entries = &self.entries;
         let is_entry = |index: u32| {
             entries
                 .get(index as usize)
-                .is_some_and(|entry| entry.key == packet.key)
+                .is_some_and(|entry| entry.key.is(&packet.key))
         };
-        let index = self.index.find(hash, is_entry)?;
+        // Entry 0, which stands for none, may have a key that it had before it ended.
+        let index = match candidate > 0 && is_entry(candidate) {
+            true => candidate,
+            false => self.index.find(hash, is_entry)?,
+        };
         let is_live = self.entries.get(index as usize)?.expires_at > self.now;
         is_live.then_some(index)
     }
@@ -438,12 +489,11 @@ impl Tracker {
     }
 
     /// Finds the connection of the packet that an ICMP error is about. The error changes nothing (RFC 5927): it extends no timeout.
-    fn track_error(&self, packet: &Packet, hash: u64, sequence: Option<u32>) -> Tracked {
+    fn track_error(&self, packet: &Packet, live: Option<u32>, sequence: Option<u32>) -> Tracked {
         let unrelated = Tracked::invalid(InvalidReason::Unrelated);
-        let Some(index) = self.live(packet, hash) else {
-            return unrelated;
-        };
-        let Some(entry) = self.entries.get(index as usize) else {
+        let Some((index, entry)) =
+            live.and_then(|index| Some((index, self.entries.get(index as usize)?)))
+        else {
             return unrelated;
         };
         let direction = entry.direction(packet.is_from_higher);
@@ -488,7 +538,7 @@ impl Tracker {
         let is_entry = |index: u32| {
             entries
                 .get(index as usize)
-                .is_some_and(|entry| entry.key == packet.key)
+                .is_some_and(|entry| entry.key.is(&packet.key))
         };
         if let Some(index) = self.index.find(hash, is_entry) {
             let is_live = self

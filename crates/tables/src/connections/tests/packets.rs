@@ -289,6 +289,42 @@ fn lists_are_filtered_and_flushed() {
 }
 
 proptest! {
+    /// Frames that are plain, and frames that differ from plain ones in a few octets.
+    #[test]
+    fn plain_frames_are_read_as_any_others(
+        addresses in prop::array::uniform8(0u8..3),
+        protocol in prop_oneof![4 => Just(17u8), 4 => Just(6), 1 => any::<u8>()],
+        total in 20u16..70,
+        octets in prop::collection::vec(any::<u8>(), 100),
+        ports in prop::array::uniform4(0u8..2),
+        tcp in (0x40u8..0x90, any::<u8>()),
+        damage in prop_oneof![
+            4 => Just(None),
+            1 => (12..60usize, any::<u8>()).prop_map(Some),
+            1 => (20..22usize, any::<u8>()).prop_map(Some),
+        ],
+        (available, padding) in (0..110usize, 0..60usize),
+        zone: u16,
+    ) {
+        let mut frame = octets;
+        frame[12..14].copy_from_slice(&[0x08, 0]);
+        frame[14] = 0x45;
+        frame[16..18].copy_from_slice(&total.to_be_bytes());
+        frame[20..22].copy_from_slice(&[0x40, 0]);
+        frame[23] = protocol;
+        frame[26..34].copy_from_slice(&addresses);
+        frame[34..38].copy_from_slice(&ports);
+        frame[46..48].copy_from_slice(&[tcp.0, tcp.1]);
+        if let Some((at, octet)) = damage {
+            frame[at] = octet;
+        }
+        frame.truncate(available);
+        let length = frame.len() + padding;
+        let mut any = Packet::UNTRACKED;
+        any.parse_any(&frame, length, zone);
+        prop_assert_eq!(format!("{:?}", Packet::of_frame(&frame, length, zone)), format!("{any:?}"));
+    }
+
     #[test]
     fn any_octets_are_read(
         is_v4: bool,
