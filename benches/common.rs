@@ -9,6 +9,7 @@ pub(crate) mod device;
 pub(crate) mod figure;
 pub(crate) mod goals;
 pub(crate) mod guest;
+pub(crate) mod known;
 pub(crate) mod l3fwd;
 pub(crate) mod lcg;
 pub(crate) mod ovs;

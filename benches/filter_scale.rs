@@ -5,7 +5,7 @@
 //! cross-connect with the smallest frames and the cycles of the filter alone: frames of one flow, which no rule matches,
 //! frames that different rules decide on, and a scan of a million addresses. With the most rules, it also prints the same
 //! with connection tracking, where every frame of the scan begins a connection, without a limit of new connections. With this limit, it
-//! prints what 50,000 known flows get alone, and beside as many frames of a scan. Changes of rules and of a set of 10,000
+//! prints what 50,000 known flows get alone, and beside as many frames of a scan, in turns at one switch. Changes of rules and of a set of 10,000
 //! elements are timed from the request to the answer, which the switch sends once the change is in force in the forwarding
 //! thread. One forwarding CPU; memif. Requires root and a quiet machine. `-- --help` lists the options.
 //!
@@ -24,8 +24,9 @@ use std::process::Command;
 use std::time::Instant;
 
 use common::device::Device;
+use common::known;
+use common::lcg::Lcg;
 use common::ovs::{self, OpenVSwitch};
-use common::packets::Packets;
 use common::record::{Absent, Figure, Point, Run, Side};
 use common::switch::{self, Kind, Switch};
 use common::vpp::{self, Vpp};
@@ -97,12 +98,11 @@ struct Filter {
     is_tracked: bool,
 }
 
-/// Known flows behind a filter, alone or beside as many frames of a scan.
+/// Known flows behind a filter, alone and beside as many frames of a scan, in turns at one switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Beside {
     rules: u32,
     is_tracked: bool,
-    is_scanned: bool,
 }
 
 /// Measurement of a turn.
@@ -123,7 +123,7 @@ impl Case {
     fn points(self) -> Vec<Point> {
         match self {
             Self::Filter(filter) => vec![filter.point()],
-            Self::Beside(beside) => vec![beside.point()],
+            Self::Beside(beside) => [false, true].map(|scan| beside.point(scan)).to_vec(),
             Self::OpenVSwitch(filter) => vec![filter.peer_point(OPEN_VSWITCH)],
             Self::Vpp(filter) => vec![filter.peer_point(VPP)],
             Self::Changes(others) => {
@@ -156,7 +156,6 @@ const OVS_FIGURES: [Figure; 4] = [
     Figure::MoreThanOneRuleCycles,
     Figure::LoadedS,
 ];
-const BESIDE_FIGURES: [Figure; 3] = [Figure::EstablishedPps, Figure::NewPps, Figure::CyclesAFrame];
 const CHANGE_FIGURES: [Figure; 3] = [Figure::P50Us, Figure::P99Us, Figure::MaxUs];
 
 impl Filter {
@@ -225,19 +224,8 @@ impl Filter {
     }
 }
 
-/// Returns the description of the tester's frames to this many destinations, and of frames that answer them: without a description, frames
-/// of the second port are no answers.
-fn to_networks(count: u32) -> String {
-    let first = Ipv4Addr::from_bits(NETWORKS + 1);
-    format!(
-        "[traffic]\nflows = {{ count = {count}, order = \"uniform\" }}\n\
-         [traffic.ipv4]\ndestination = {{ first = \"{first}\", step = 256, count = {count} }}\n\
-         [traffic.udp]\nsource = 1024\n"
-    )
-}
-
 impl Beside {
-    fn point(self) -> Point {
+    fn point(self, is_scanned: bool) -> Point {
         let tracking = if self.is_tracked {
             " and connection tracking"
         } else {
@@ -245,7 +233,7 @@ impl Beside {
         };
         let rules = grouped(u64::from(self.rules));
         let known = grouped(u64::from(KNOWN));
-        let scan = if self.is_scanned {
+        let scan = if is_scanned {
             "beside as many frames of a scan"
         } else {
             "alone"
@@ -258,7 +246,7 @@ impl Beside {
         }
     }
 
-    fn measure(self, directory: &Path, options: &Options, run: &mut Run) {
+    fn measure(self, directory: &Path, (options, turns): (&Options, &mut Lcg), run: &mut Run) {
         let config = directory.with_extension("toml");
         let mut more = vec!["--cross-connect", "p0,p1"];
         if self.is_tracked {
@@ -274,28 +262,18 @@ impl Beside {
         };
         replace(&device.switch, directory, &rules(self.rules));
         if self.is_tracked {
-            let known = device.describe("known.toml", &to_networks(KNOWN));
+            let known = device.describe("known.toml", &known::to_networks(16, KNOWN));
             device.fill(&known, "both", u64::from(KNOWN));
             let total = device.number("total");
             assert!(total <= f64::from(KNOWN), "{total} connections");
         }
-        let count = if self.is_scanned { 2 * KNOWN } else { KNOWN };
-        let packets = || self.is_tracked.then(|| Packets::of(&device.switch));
-        let (before, work) = (packets(), device.work());
-        // The first destinations are those of the known flows.
-        let rate = device.rate_to(count);
-        let cycles = device.work().since(work).cycles_a_frame();
-        let share = match packets().zip(before) {
-            Some((now, before)) => now.established_share_since(&before),
-            // The switch forwards all alike.
-            None => Some(f64::from(KNOWN) / f64::from(count)),
-        };
-        let point = self.point();
-        let established = share.map(|share| share * rate);
-        run.add(&point, Figure::EstablishedPps, established);
-        let new = share.map(|share| (1.0 - share) * rate);
-        run.add(&point, Figure::NewPps, new);
-        run.add(&point, Figure::CyclesAFrame, cycles);
+        let loads = known::measure(&device, (KNOWN, self.is_tracked), turns);
+        for (is_scanned, values) in [false, true].into_iter().zip(loads) {
+            let point = self.point(is_scanned);
+            for (figure, value) in known::FIGURES.into_iter().zip(values) {
+                run.add(&point, figure, value);
+            }
+        }
     }
 }
 
@@ -555,14 +533,10 @@ fn cases(options: &Options) -> Vec<Case> {
     }
     cases.extend([Traffic::OneFlow, Traffic::Scan].map(|traffic| filter(most, traffic, true)));
     for is_tracked in [false, true] {
-        let beside = |is_scanned: bool| {
-            Case::Beside(Beside {
-                rules: most,
-                is_tracked,
-                is_scanned,
-            })
-        };
-        cases.extend([false, true].map(beside));
+        cases.push(Case::Beside(Beside {
+            rules: most,
+            is_tracked,
+        }));
     }
     if ovs::is_installed() {
         let with_rules = sizes.iter().copied().filter(|rules| *rules > 0);
@@ -589,7 +563,7 @@ fn cases(options: &Options) -> Vec<Case> {
     cases.extend(beside.chain([most - 2]).map(Case::Changes));
     cases.retain(|case| match case {
         Case::Filter(filter) => options.wants(&filter.point().case),
-        Case::Beside(beside) => options.wants(&beside.point().case),
+        Case::Beside(beside) => options.wants(&beside.point(true).case),
         Case::OpenVSwitch(filter) => {
             options.wants(OPEN_VSWITCH) || options.wants(&filter.point().case)
         }
@@ -626,7 +600,11 @@ fn main() {
     for case in &cases {
         match case {
             Case::Filter(filter) => run.expect(&filter.point(), &FILTER_FIGURES),
-            Case::Beside(beside) => run.expect(&beside.point(), &BESIDE_FIGURES),
+            Case::Beside(_) => {
+                for point in case.points() {
+                    run.expect(&point, &known::FIGURES);
+                }
+            }
             Case::OpenVSwitch(filter) => {
                 run.expect(&filter.peer_point(OPEN_VSWITCH), &OVS_FIGURES);
             }
@@ -645,7 +623,7 @@ fn main() {
             let case = cases[index];
             run.turn(&case.points(), |run| match case {
                 Case::Filter(filter) => filter.measure(&own, &options, run),
-                Case::Beside(beside) => beside.measure(&own, &options, run),
+                Case::Beside(beside) => beside.measure(&own, (&options, &mut turns), run),
                 Case::OpenVSwitch(filter) => measure_peer(filter, &own, &options, run),
                 Case::Vpp(filter) => measure_vpp(filter, &own, &options, run),
                 Case::Changes(others) => measure_changes(others, &own, run),

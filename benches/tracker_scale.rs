@@ -27,6 +27,8 @@ use common::goals::{
     BALANCED, BESIDE_NEW, NEW_TRACKED, NEW_TRANSLATED, SCANNED, SOURCE_NAT, TRACKED_NAT,
     UNDER_FLOOD, WITHOUT_FLOOD, WITHOUT_NEW,
 };
+use common::known;
+use common::lcg::Lcg;
 use common::ovs::{self, OpenVSwitch};
 use common::packets::Packets;
 use common::record::{Absent, Figure, Point, Run, Side};
@@ -102,10 +104,8 @@ enum Case {
     Scan {
         is_scanned: bool,
     },
-    /// Established connections, alone or beside as many frames that begin connections.
-    Beside {
-        is_scanned: bool,
-    },
+    /// Established connections, alone and beside as many frames that begin connections.
+    Beside,
     /// Short connections. Without tracking, the tester or the cross-connect limits their rate.
     Short {
         is_tracked: bool,
@@ -140,13 +140,6 @@ const SCAN_FIGURES: [Figure; 4] = [
     Figure::CyclesAFrame,
     Figure::LostConnections,
 ];
-const BESIDE_FIGURES: [Figure; 4] = [
-    Figure::ForwardedPps,
-    Figure::EstablishedPps,
-    Figure::CyclesAFrame,
-    Figure::NewPps,
-];
-
 impl Case {
     fn name(self) -> String {
         match self {
@@ -169,8 +162,7 @@ impl Case {
             Self::Requests { is_flooded: true } => UNDER_FLOOD.to_owned(),
             Self::Scan { is_scanned: false } => WITHOUT_SCAN.to_owned(),
             Self::Scan { is_scanned: true } => SCANNED.to_owned(),
-            Self::Beside { is_scanned: false } => WITHOUT_NEW.to_owned(),
-            Self::Beside { is_scanned: true } => BESIDE_NEW.to_owned(),
+            Self::Beside => BESIDE_NEW.to_owned(),
             Self::Short { is_tracked: false } => HIGHEST_UNTRACKED.to_owned(),
             Self::Short { is_tracked: true } => HIGHEST.to_owned(),
             Self::Cpus { queues, .. } => {
@@ -196,7 +188,7 @@ impl Case {
             Self::Full(_) => "full tables",
             Self::Requests { .. } => "open connections, each with 20 requests a second",
             Self::Scan { .. } => "scan",
-            Self::Beside { .. } => "as many frames of a scan",
+            Self::Beside => "as many frames of a scan",
             Self::Short { .. } => "RFC 9411, section 7.2",
             Self::Cpus { .. } | Self::OfQueues { .. } => "forwarding CPUs",
         }
@@ -217,7 +209,7 @@ impl Case {
             Self::Full(_) => &FULL_FIGURES,
             Self::Requests { .. } => &REQUEST_FIGURES,
             Self::Scan { .. } => &SCAN_FIGURES,
-            Self::Beside { .. } => &BESIDE_FIGURES,
+            Self::Beside => &known::FIGURES,
             Self::Short { .. } => &[Figure::ConnectionsPs],
             Self::Cpus { .. } | Self::OfQueues { .. } => &[Figure::ForwardedPps],
             _ => &RATES,
@@ -238,7 +230,21 @@ impl Case {
         }
     }
 
-    fn measure(self, directory: &Path, options: &Options, run: &mut Run) {
+    /// Returns the points that a turn of the case measures.
+    fn points(self) -> Vec<Point> {
+        let point = self.point();
+        match self {
+            Self::Beside => [WITHOUT_NEW, BESIDE_NEW]
+                .map(|case| Point {
+                    case: case.to_owned(),
+                    ..point.clone()
+                })
+                .to_vec(),
+            _ => vec![point],
+        }
+    }
+
+    fn measure(self, directory: &Path, (options, turns): (&Options, &mut Lcg), run: &mut Run) {
         let mut turn = Turn {
             directory,
             options,
@@ -247,9 +253,9 @@ impl Case {
         };
         match self {
             Self::Tracked(count) => turn.tracked(count),
-            Self::TrackedByOvs(count) => turn.of_ovs(&flows::to_networks(16, count), false),
+            Self::TrackedByOvs(count) => turn.tracked_by_ovs(count),
             Self::Nat { is_tracked } => turn.nat(is_tracked),
-            Self::NatByOvs => turn.of_ovs(&flows::of_hosts(MANY, "16.0.0.1"), true),
+            Self::NatByOvs => turn.nat_of_ovs(),
             Self::NatByVpp => turn.nat_of_vpp(),
             Self::Balanced => turn.balanced(),
             Self::New { is_translated } => turn.new_connections(is_translated),
@@ -257,7 +263,7 @@ impl Case {
             Self::Full(in_group) => turn.full(in_group),
             Self::Requests { is_flooded } => turn.requests(is_flooded),
             Self::Scan { is_scanned } => turn.scan(is_scanned),
-            Self::Beside { is_scanned } => turn.beside(is_scanned),
+            Self::Beside => turn.beside(&self.points(), turns),
             Self::Short { is_tracked } => turn.short(is_tracked),
             Self::Cpus { are_two, queues } => turn.cpus(are_two, queues),
             Self::OfQueues { are_handed_over } => turn.of_queues(are_handed_over),
@@ -317,8 +323,12 @@ impl Turn<'_> {
 
     /// Measures flows that the switch knows.
     fn rates(&mut self, device: &Device, flows: &Path) {
+        self.rates_of(device, || device.rate(flows));
+    }
+
+    fn rates_of(&mut self, device: &Device, rate: impl FnOnce() -> f64) {
         let before = device.work();
-        let rate = device.rate(flows);
+        let rate = rate();
         let cycles = device.work().since(before).cycles_a_frame();
         self.add(Figure::ForwardedPps, Some(rate));
         self.add(Figure::CyclesAFrame, cycles);
@@ -326,9 +336,18 @@ impl Turn<'_> {
 
     fn tracked(&mut self, count: u32) {
         let device = self.device("switch", &unlimited(2 * count, ""), &CROSS_CONNECT);
-        let flows = device.describe("flows.toml", &flows::to_networks(16, count));
+        let flows = device.describe("flows.toml", &known::to_networks(16, count));
         device.fill(&flows, "both", u64::from(count));
-        self.rates(&device, &flows);
+        match Self::destinations_of(count) {
+            Some(count) => self.rates_of(&device, || device.rate_to(count)),
+            None => self.rates(&device, &flows),
+        }
+    }
+
+    /// Returns the number of destinations if the tester can draw the flows by it, which takes it less time than described flows: it has
+    /// another destination if there is only one.
+    fn destinations_of(count: u32) -> Option<u32> {
+        (count > 1).then_some(count)
     }
 
     /// Starts a router, and NAT at its second interface for `count` flows.
@@ -399,7 +418,7 @@ impl Turn<'_> {
             let count = if quick { MANY } else { NEW_TRACKED_FLOWS };
             let config = unlimited(2 * count, "");
             let device = self.device("switch", &config, &CROSS_CONNECT);
-            (device, flows::to_networks(16, count))
+            (device, known::to_networks(16, count))
         };
         let flows = device.describe("flows.toml", &flows);
         let before = device.work();
@@ -473,7 +492,7 @@ impl Turn<'_> {
         let mut flows = PathBuf::new();
         let mut filled = 0;
         for first in GROUPS {
-            let text = flows::to_networks(first, in_group);
+            let text = known::to_networks(first, in_group);
             flows = device.describe(&format!("{first}.toml"), &text);
             filled += u64::from(in_group);
             device.fill(&flows, "one-way", filled);
@@ -495,8 +514,8 @@ impl Turn<'_> {
         self.add(Figure::LoadedS, Some(loaded_s));
     }
 
-    /// Offers frames, some of established connections. Returns the rate, frames per second, and the share of established connections in it.
-    fn established(&mut self, device: &Device, offered: &Path) -> (f64, Option<f64>) {
+    /// Offers frames, some of established connections.
+    fn established(&mut self, device: &Device, offered: &Path) {
         let (packets, work) = (Packets::of(&device.switch), device.work());
         let rate = device.rate(offered);
         let cycles = device.work().since(work).cycles_a_frame();
@@ -507,7 +526,6 @@ impl Turn<'_> {
             established.map(|share| share * rate),
         );
         self.add(Figure::CyclesAFrame, cycles);
-        (rate, established)
     }
 
     /// Measures frames of established connections, alone or among those of a scan.
@@ -528,19 +546,17 @@ impl Turn<'_> {
         self.add(Figure::LostConnections, Some(lost));
     }
 
-    /// Measures frames of established connections, alone or with as many frames that begin connections.
-    fn beside(&mut self, is_scanned: bool) {
+    /// Measures frames of established connections, alone and beside as many frames that begin connections.
+    fn beside(&mut self, points: &[Point], turns: &mut Lcg) {
         let device = self.device("switch", &connections(MANY + FOR_SCAN, ""), &CROSS_CONNECT);
-        let open = device.describe("open.toml", &flows::to_all_ports(Some(MANY)));
+        let open = device.describe("open.toml", &known::to_networks(16, MANY));
         device.fill(&open, "both", u64::from(MANY));
-        // All flows have as many frames as each other.
-        let offered = match is_scanned {
-            true => device.describe("scan.toml", &flows::to_all_ports(Some(2 * MANY))),
-            false => open,
-        };
-        let (rate, established) = self.established(&device, &offered);
-        let new = established.map(|share| (1.0 - share) * rate);
-        self.add(Figure::NewPps, new);
+        let loads = known::measure(&device, (MANY, true), turns);
+        for (point, values) in points.iter().zip(loads) {
+            for (figure, value) in known::FIGURES.into_iter().zip(values) {
+                self.run.add(point, figure, value);
+            }
+        }
     }
 
     fn requests(&mut self, is_flooded: bool) {
@@ -600,7 +616,7 @@ impl Turn<'_> {
             let set = ["set", "threads", "--forwarding-cpus", TWO_CPUS];
             assert!(device.switch.command(&set), "two forwarding CPUs");
         }
-        let flows = device.describe("flows.toml", &flows::to_networks(16, MANY));
+        let flows = device.describe("flows.toml", &known::to_networks(16, MANY));
         device.fill(&flows, "both", u64::from(MANY));
         let rate = device.rate(&flows);
         self.add(Figure::ForwardedPps, Some(rate));
@@ -637,19 +653,36 @@ impl Turn<'_> {
         self.add(Figure::ForwardedPps, Some(rate));
     }
 
-    /// Measures Open vSwitch with flows of the tester that it knows.
-    fn of_ovs(&mut self, text: &str, is_translated: bool) {
+    /// Measures Open vSwitch with tracked flows that it knows.
+    fn tracked_by_ovs(&mut self, count: u32) {
+        let flows = known::to_networks(16, count);
+        let destinations = Self::destinations_of(count).map(|count| count.to_string());
+        let of_destinations = destinations
+            .as_deref()
+            .map(|count| ["--destinations", count]);
+        self.of_ovs((&flows, "both"), of_destinations, &flows::of_ovs(false));
+    }
+
+    /// Measures Open vSwitch with translated flows that it knows. Answers would have to be to translated sources, which the tester does not
+    /// know.
+    fn nat_of_ovs(&mut self) {
+        let flows = flows::of_hosts(MANY, "16.0.0.1");
+        self.of_ovs((&flows, "one-way"), None, &flows::of_ovs(true));
+    }
+
+    /// Measures Open vSwitch with described flows that it received in a first run, in one direction or both. `known` are the same flows in another
+    /// way.
+    fn of_ovs(&mut self, (text, first): (&str, &str), known: Option<[&str; 2]>, flows: &str) {
         let own = self.directory.join("ovs");
         let ovs = OpenVSwitch::start(&own, 2);
-        ovs.replace_flows(&flows::of_ovs(is_translated));
+        ovs.replace_flows(flows);
         let file = own.join("traffic.toml");
         fs::write(&file, text).unwrap();
         let file = file.to_str().unwrap();
-        let load = |direction: &str, seconds: f64| {
+        let load = |traffic: &[&str], seconds: f64| {
             ovs.raise_flow_limit();
             ovs.clear_cycles();
-            let traffic = ["--traffic", file, "--direction", direction];
-            let more = [&SETTLE[..], &traffic[..]].concat();
+            let more = [&SETTLE[..], traffic].concat();
             let load = Load {
                 ports: [0, 1].map(|port| ovs.tester_uri(port)),
                 seconds,
@@ -658,10 +691,10 @@ impl Turn<'_> {
             };
             load.rate()
         };
-        // Answers would have to be to translated sources, which the tester does not know.
-        let first = if is_translated { "one-way" } else { "both" };
-        load(first, FILL_S);
-        let rate = load("one-way", self.options.seconds());
+        load(&["--traffic", file, "--direction", first], FILL_S);
+        let described = ["--traffic", file, "--direction", "one-way"];
+        let known = known.as_ref().map_or(&described[..], |known| known);
+        let rate = load(known, self.options.seconds());
         let cycles = ovs.cycles_a_frame();
         self.add(Figure::ForwardedPps, Some(rate));
         self.add(Figure::CyclesAFrame, cycles);
@@ -726,7 +759,7 @@ fn cases(options: &Options) -> Vec<Case> {
     cases.extend(in_group.iter().copied().map(Case::Full));
     cases.extend([false, true].map(|is_flooded| Case::Requests { is_flooded }));
     cases.extend([false, true].map(|is_scanned| Case::Scan { is_scanned }));
-    cases.extend([false, true].map(|is_scanned| Case::Beside { is_scanned }));
+    cases.push(Case::Beside);
     cases.extend([false, true].map(|is_tracked| Case::Short { is_tracked }));
     if common::cpus() >= CPUS_MIN {
         for queues in [1, 2] {
@@ -766,7 +799,9 @@ fn main() {
         }),
     }
     for case in &cases {
-        run.expect(&case.point(), case.figures());
+        for point in case.points() {
+            run.expect(&point, case.figures());
+        }
     }
     let mut turns = options.turns();
     for round in 0..rounds {
@@ -774,7 +809,9 @@ fn main() {
             let own = directory.path().join(format!("{round}-{index}"));
             fs::create_dir(&own).unwrap();
             let case = cases[index];
-            run.turn(&[case.point()], |run| case.measure(&own, &options, run));
+            run.turn(&case.points(), |run| {
+                case.measure(&own, (&options, &mut turns), run)
+            });
             fs::remove_dir_all(&own).unwrap();
         }
     }

@@ -11,18 +11,6 @@ fn described(count: u32, order: &str, fields: &str) -> String {
     format!("[traffic]\nflows = {{ count = {count}, order = \"{order}\" }}\n{fields}")
 }
 
-/// Returns the description of UDP flows to as many networks of /24, from `first`.0.0.0 on. Ports are described, so that frames the other way
-/// answer them: default ports are the same both ways.
-pub(crate) fn to_networks(first: u8, count: u32) -> String {
-    let destination =
-        format!("destination = {{ first = \"{first}.0.0.1\", step = 256, count = {count} }}");
-    described(
-        count,
-        "uniform",
-        &format!("[traffic.ipv4]\n{destination}\n[traffic.udp]\nsource = 1024\n"),
-    )
-}
-
 /// Returns the description of UDP flows between one host and two others, which `number` selects. With two queues, the flows of a queue have
 /// one destination.
 pub(crate) fn of_two_queues(number: u8, count: u32) -> String {

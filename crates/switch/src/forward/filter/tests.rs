@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use quietwire_dpdk::{Eal, Mbuf};
 use quietwire_tables::connections::{ConnectionFilter, Settings, Timeouts, Tracker};
-use quietwire_tables::filter::{Fallback, RuleCounters, RuleTable};
+use quietwire_tables::filter::{
+    Action, Fallback, FurtherMatch, PacketMatch, PortRule, RuleCounters, RuleTable,
+};
 
 use super::super::connections::{ConnectionQuery, ConnectionTotals};
 use super::super::effects::Effects;
@@ -227,4 +229,53 @@ fn a_thread_with_time_drops_no_new_connection() {
     assert_eq!(accepted, u64::from(world.scanned - KNOWN));
     assert_eq!(world.dropped(), 0);
     assert_eq!(world.connections(), u64::from(KNOWN) + accepted);
+}
+
+/// Returns a rule that drops packets to these hosts.
+fn drop_to(hosts: &str) -> PortRule {
+    PortRule {
+        port: None,
+        group: None,
+        vlan: None,
+        packet: PacketMatch {
+            destination: Some(hosts.parse().unwrap()),
+            ..PacketMatch::default()
+        },
+        further: FurtherMatch::default(),
+        sets: Vec::new(),
+        ct_states: None,
+        mark: None,
+        label: None,
+        action: Action::Drop,
+        frames: Default::default(),
+    }
+}
+
+#[test]
+fn denied_frames_leave_each_burst_and_the_others_keep_their_order() {
+    let mut world = World::new("denied");
+    // Hosts 8 to 15.
+    let table = RuleTable::new([drop_to("192.168.0.8/29")], Fallback::default());
+    world.rules = PortRules::new(Arc::new(table), PORT as u16, None);
+    let bursts = [
+        vec![9, 1, 15, 2],
+        vec![0, 1, 2],
+        vec![8, 9],
+        vec![3, 8, 4, 8, 8, 5],
+        (0..KNOWN).rev().collect(),
+    ];
+    let mut denied = 0;
+    for hosts in bursts {
+        let frames =
+            |hosts: &[u16]| -> Vec<_> { hosts.iter().map(|host| datagram(*host, false)).collect() };
+        let (others, gone): (Vec<u16>, Vec<u16>) = hosts.iter().partition(|host| **host < 8);
+        denied += gone.len() as u64;
+        assert_eq!(world.turn(&frames(&hosts)), frames(&others));
+    }
+    let of_port = &world.counters.ports[PORT];
+    assert_eq!(of_port.dropped(PortDrop::Denied).get(), denied);
+    // The next stage counts accepted frames.
+    let received = (of_port.rx_frames.get(), of_port.rx_octets.get());
+    assert_eq!(received, (denied, 60 * denied));
+    assert_eq!(world.pool.available(), 511, "a buffer is lost");
 }
