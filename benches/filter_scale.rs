@@ -5,9 +5,9 @@
 //! cross-connect with the smallest frames and the cycles of the filter alone: frames of one flow, which no rule matches,
 //! frames that different rules decide on, and a scan of a million addresses. With the most rules, it also prints the same
 //! with connection tracking, where every frame of the scan begins a connection, without a limit of new connections. With this limit, it
-//! prints what 50,000 known flows get alone, and beside as many frames of a scan, in turns at one switch. Changes of rules and of a set of 10,000
-//! elements are timed from the request to the answer, which the switch sends once the change is in force in the forwarding
-//! thread. One forwarding CPU; memif. Requires root and a quiet machine. `-- --help` lists the options.
+//! prints what 50,000 known flows get alone, and beside as many frames of a scan, in turns at one switch. Changes of rules
+//! and of a set of 10,000 elements are timed from the request to the answer, which the switch sends once the change is in
+//! force in the forwarding thread. One forwarding CPU; memif. Requires root and a quiet machine. `-- --help` lists the options.
 //!
 //! Open vSwitch on DPDK (Debian's openvswitch-switch-dpdk, if it is installed) has as many flows that do the same, over
 //! vhost-user. It does not count the cycles of its lookups: `of those, filter` is what a frame costs more than with one flow. VPP (if

@@ -16,8 +16,8 @@ use quietwire_base::random::Random;
 use quietwire_base::supervised::Command;
 use quietwire_base::{BURST_MAX, Deadline};
 use quietwire_tables::filter::{
-    Action, Fallback, FurtherMatch, NameFlows, NameMatch, PacketMatch, PortRule, PortRules, Ports,
-    Protocol, RuleTable, Verdict,
+    Action, Fallback, NameFlows, NameMatch, PacketMatch, PortRule, PortRules, Ports, Protocol,
+    RuleTable, Verdict,
 };
 
 /// Time for ndpiReader.
@@ -337,11 +337,8 @@ fn reported(capture: &Path, table: &Path) -> BTreeMap<u16, String> {
 /// A rule that accepts conversations of a kind with one name; all others are dropped.
 fn rules(kind: Kind, name: &str) -> PortRules {
     let port = kind.port();
-    let rule = PortRule {
-        port: None,
-        group: None,
-        vlan: None,
-        packet: PacketMatch {
+    let rule = PortRule::new(
+        PacketMatch {
             protocol: Some(Protocol(kind.protocol())),
             destination_port: Some(Ports {
                 first: port,
@@ -349,14 +346,8 @@ fn rules(kind: Kind, name: &str) -> PortRules {
             }),
             ..PacketMatch::default()
         },
-        further: FurtherMatch::default(),
-        sets: Vec::new(),
-        ct_states: None,
-        mark: None,
-        label: None,
-        action: Action::Accept,
-        frames: Arc::default(),
-    };
+        Action::Accept,
+    );
     let names = format!(r#"{{"{}":["{name}"]}}"#, kind.key());
     let names: NameMatch = serde_json::from_str(&names).unwrap();
     let fallback = Fallback {

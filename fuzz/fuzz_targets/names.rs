@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
 use quietwire_tables::filter::{
-    Action, Fallback, FurtherMatch, NameFlows, NameMatch, PacketMatch, PortRule, PortRules, Ports,
-    Protocol, RuleTable, Verdict, Verdicts,
+    Action, Fallback, NameFlows, NameMatch, PacketMatch, PortRule, PortRules, Ports, Protocol,
+    RuleTable, Verdict, Verdicts,
 };
 
 /// Frames of an input.
@@ -26,11 +26,8 @@ const RULES: [(u8, u16, &str); 4] = [
 ];
 
 fn rule(protocol: u8, port: u16) -> PortRule {
-    PortRule {
-        port: None,
-        group: None,
-        vlan: None,
-        packet: PacketMatch {
+    PortRule::new(
+        PacketMatch {
             protocol: Some(Protocol(protocol)),
             destination_port: Some(Ports {
                 first: port,
@@ -38,14 +35,8 @@ fn rule(protocol: u8, port: u16) -> PortRule {
             }),
             ..PacketMatch::default()
         },
-        further: FurtherMatch::default(),
-        sets: Vec::new(),
-        ct_states: None,
-        mark: None,
-        label: None,
-        action: Action::Accept,
-        frames: Arc::default(),
-    }
+        Action::Accept,
+    )
 }
 
 fn world() -> (PortRules, NameFlows) {

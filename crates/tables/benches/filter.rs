@@ -15,8 +15,8 @@ use common::random::Random;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use quietwire_base::BURST_MAX;
 use quietwire_tables::filter::{
-    Action, Continued, Element, Fallback, FurtherMatch, MalformedAction, PacketMatch, PortRule,
-    PortRules, Ports, Protocol, RuleCounters, RuleTable, SetField, Verdict,
+    Action, Continued, Element, Fallback, MalformedAction, PacketMatch, PortRule, PortRules, Ports,
+    Protocol, RuleCounters, RuleTable, SetField, Verdict,
 };
 
 const RULES: u16 = 8;
@@ -58,25 +58,18 @@ fn ipv6(extensions: u8) -> Vec<u8> {
 }
 
 fn judge_bursts(criterion: &mut Criterion) {
-    let rule = |number: u16| PortRule {
-        port: None,
-        group: None,
-        vlan: None,
-        packet: PacketMatch {
-            protocol: Some(Protocol(17)),
-            destination_port: Some(Ports {
-                first: 1000 + number,
-                last: 1000 + number,
-            }),
-            ..PacketMatch::default()
-        },
-        further: FurtherMatch::default(),
-        sets: Vec::new(),
-        ct_states: None,
-        mark: None,
-        label: None,
-        action: Action::Drop,
-        frames: Default::default(),
+    let rule = |number: u16| {
+        PortRule::new(
+            PacketMatch {
+                protocol: Some(Protocol(17)),
+                destination_port: Some(Ports {
+                    first: 1000 + number,
+                    last: 1000 + number,
+                }),
+                ..PacketMatch::default()
+            },
+            Action::Drop,
+        )
     };
     let mut group = criterion.benchmark_group("filter");
     group.throughput(Throughput::Elements(BURST_MAX as u64));
@@ -110,24 +103,15 @@ fn judge_bursts(criterion: &mut Criterion) {
 
 /// Returns a rule that drops packets from one address.
 fn from_address(number: u32) -> PortRule {
-    PortRule {
-        port: None,
-        group: None,
-        vlan: None,
-        packet: PacketMatch {
+    PortRule::new(
+        PacketMatch {
             source: format!("{}/32", std::net::Ipv4Addr::from_bits(0x0a00_0000 + number))
                 .parse()
                 .ok(),
             ..PacketMatch::default()
         },
-        further: FurtherMatch::default(),
-        sets: Vec::new(),
-        ct_states: None,
-        mark: None,
-        label: None,
-        action: Action::Drop,
-        frames: Default::default(),
-    }
+        Action::Drop,
+    )
 }
 
 fn judge_by_many_rules(criterion: &mut Criterion) {

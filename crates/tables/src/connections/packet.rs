@@ -127,8 +127,8 @@ impl Packet {
         }
     }
 
-    /// Parses most frames: without tags, with a UDP datagram or a TCP segment other than a SYN in an IPv4 packet without options, which is no
-    /// fragment. `None` for all others, and for packets from an endpoint to itself. Its result is that of [`Self::parse_any`].
+    /// Parses most frames: without tags, with a UDP datagram or a TCP segment in an IPv4 packet without options, which is no fragment.
+    /// `None` for all others, and for packets from an endpoint to itself. Its result is that of [`Self::parse_any`].
     #[inline(always)]
     fn plain(octets: &[u8], length: usize, zone: u16) -> Option<Self> {
         let headers = octets.first_chunk::<PLAIN_HEADERS>()?;
@@ -149,7 +149,11 @@ impl Packet {
         }
         let kind = match protocol {
             17 => Kind::Udp,
-            6 => Kind::Tcp(plain_segment(octets, total)?),
+            6 => {
+                let length = total.saturating_sub(IPV4_HEADER_MIN);
+                let rest = limited(octets.get(PLAIN_PORTS_AT..), length).ok()?;
+                Kind::Tcp(segment(rest, length)?)
+            }
             _ => return None,
         };
         let Sorted {
@@ -252,29 +256,6 @@ impl Packet {
 fn endpoint_at(headers: &[u8; PLAIN_HEADERS], (address, port): (usize, usize)) -> Option<u64> {
     let (address, port) = (be32_at(headers, address)?, be16_at(headers, port)?);
     Some(u64::from(address) << 16 | u64::from(port))
-}
-
-/// Parses a TCP segment without SYN in a plain frame, whose packet has `total` octets. `None` for any other.
-#[inline(always)]
-fn plain_segment(octets: &[u8], total: usize) -> Option<Segment> {
-    let (_, header) = octets.split_first_chunk::<PLAIN_PORTS_AT>()?;
-    let header = header.first_chunk::<TCP_HEADER_MIN>()?;
-    let header_length = usize::from(header[TCP_LENGTH_AT] >> 4).saturating_mul(4);
-    let flags = header[TCP_FLAGS_AT];
-    let payload = total.saturating_sub(IPV4_HEADER_MIN);
-    let has_options = octets.len() >= PLAIN_PORTS_AT.saturating_add(header_length);
-    if header_length < TCP_HEADER_MIN || header_length > payload || !has_options || flags & SYN != 0
-    {
-        return None;
-    }
-    Some(Segment {
-        sequence: be32_at(header, 4)?,
-        acknowledgement: be32_at(header, 8)?,
-        window: be16_at(header, 14)?,
-        flags,
-        scale: None,
-        data: u32::try_from(payload.saturating_sub(header_length)).ok()?,
-    })
 }
 
 /// Returns the data of the TCP segment or UDP datagram in a frame. `octets` are those of the first buffer; `length` is that of the frame. `None`
@@ -403,35 +384,16 @@ impl Payload<'_> {
             return self.classify_icmp(zone);
         }
         let kind = match self.protocol {
-            6 => Kind::Tcp(self.segment().ok_or(InvalidReason::Malformed)?),
+            6 => {
+                let segment = segment(self.octets, self.length);
+                Kind::Tcp(segment.ok_or(InvalidReason::Malformed)?)
+            }
             17 | 136 if self.length >= UDP_HEADER_LENGTH => Kind::Udp,
             17 | 136 => return Err(InvalidReason::Malformed),
             _ => Kind::Other,
         };
         let ports = ports(self.protocol, self.octets).ok_or(InvalidReason::Malformed)?;
         Ok((self.sort(ports, zone, Echo::None), kind))
-    }
-
-    #[inline]
-    fn segment(&self) -> Option<Segment> {
-        let header = self.octets.first_chunk::<TCP_HEADER_MIN>()?;
-        let header_length = usize::from(header[TCP_LENGTH_AT] >> 4).saturating_mul(4);
-        let options = self.octets.get(TCP_HEADER_MIN..header_length)?;
-        let data = u32::try_from(self.length.checked_sub(header_length)?).ok()?;
-        let flags = header[TCP_FLAGS_AT];
-        let scale = if flags & SYN == 0 {
-            None
-        } else {
-            window_scale(options)
-        };
-        Some(Segment {
-            sequence: be32_at(header, 4)?,
-            acknowledgement: be32_at(header, 8)?,
-            window: be16_at(header, 14)?,
-            flags,
-            scale,
-            data,
-        })
     }
 
     fn classify_icmp(&self, zone: u16) -> Classified {
@@ -505,6 +467,29 @@ fn inner_ipv4(octets: &[u8]) -> Option<Payload<'_>> {
 
 fn inner_ipv6(octets: &[u8]) -> Option<Payload<'_>> {
     read_ipv6(octets, usize::MAX).ok()
+}
+
+/// Parses a TCP segment. `octets` may end before it does; `length` is its length.
+#[inline]
+fn segment(octets: &[u8], length: usize) -> Option<Segment> {
+    let header = octets.first_chunk::<TCP_HEADER_MIN>()?;
+    let header_length = usize::from(header[TCP_LENGTH_AT] >> 4).saturating_mul(4);
+    let options = octets.get(TCP_HEADER_MIN..header_length)?;
+    let data = u32::try_from(length.checked_sub(header_length)?).ok()?;
+    let flags = header[TCP_FLAGS_AT];
+    let scale = if flags & SYN == 0 {
+        None
+    } else {
+        window_scale(options)
+    };
+    Some(Segment {
+        sequence: be32_at(header, 4)?,
+        acknowledgement: be32_at(header, 8)?,
+        window: be16_at(header, 14)?,
+        flags,
+        scale,
+        data,
+    })
 }
 
 /// Returns the shift of the window scale option of a SYN (RFC 7323, section 2.2), at most 14 (section 2.3).

@@ -338,20 +338,16 @@ impl Tracker {
                 && let (Some(hash), Some(candidate)) = (hashes.get(place), candidates.get(place))
             {
                 let live = self.live(packet, (*hash, *candidate));
-                let one = self.track_one(packet, live);
-                self.count(&one);
-                first |= u64::from(one.is_first()) << place;
-                *result = one;
+                *result = self.track_one(packet, live);
+                first |= u64::from(result.is_first()) << place;
             }
         }
         while absent != 0 {
             let place = absent.trailing_zeros() as usize;
             absent &= absent - 1;
             if let (Some(packet), Some(result)) = (packets.get(place), tracked.get_mut(place)) {
-                let one = self.track_one(packet, None);
-                self.count(&one);
-                first |= u64::from(one.is_first()) << place;
-                *result = one;
+                *result = self.track_one(packet, None);
+                first |= u64::from(result.is_first()) << place;
             }
         }
         first
@@ -371,9 +367,16 @@ impl Tracker {
         }
     }
 
-    /// Classifies a packet with the entry of its key, if it has not expired.
+    /// Classifies and counts a packet with the entry of its key, if it has not expired.
     #[inline(always)]
     fn track_one(&mut self, packet: &Packet, live: Option<u32>) -> Tracked {
+        let tracked = self.classify(packet, live);
+        self.count(&tracked);
+        tracked
+    }
+
+    #[inline(always)]
+    fn classify(&mut self, packet: &Packet, live: Option<u32>) -> Tracked {
         match (packet.kind, live) {
             (Kind::Untracked, _) => Tracked::UNTRACKED,
             (Kind::Invalid(reason), _) => Tracked::invalid(reason),

@@ -64,6 +64,24 @@ pub struct PortRule {
 }
 
 impl PortRule {
+    /// Creates a rule without a condition beside the packet, for all ports. Its counter is its own.
+    #[must_use]
+    pub fn new(packet: PacketMatch, action: Action) -> Self {
+        Self {
+            port: None,
+            group: None,
+            vlan: None,
+            packet,
+            further: FurtherMatch::default(),
+            sets: Vec::new(),
+            ct_states: None,
+            mark: None,
+            label: None,
+            action,
+            frames: Arc::default(),
+        }
+    }
+
     /// Returns its conditions on marks and labels of connections.
     const fn ct_match(&self) -> CtMatch {
         (self.mark, self.label)

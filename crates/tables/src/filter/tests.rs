@@ -510,15 +510,7 @@ fn rules_of_ports_and_groups_match_at_these_only() {
     let rule = |port, group| PortRule {
         port,
         group,
-        vlan: None,
-        packet: PacketMatch::default(),
-        further: FurtherMatch::default(),
-        sets: Vec::new(),
-        ct_states: None,
-        mark: None,
-        label: None,
-        action: Action::Drop,
-        frames: Arc::default(),
+        ..PortRule::new(PacketMatch::default(), Action::Drop)
     };
     let rules = [
         rule(Some(3), None),

@@ -5,9 +5,7 @@ use std::sync::Arc;
 
 use quietwire_dpdk::{Eal, Mbuf};
 use quietwire_tables::connections::{ConnectionFilter, Settings, Timeouts, Tracker};
-use quietwire_tables::filter::{
-    Action, Fallback, FurtherMatch, PacketMatch, PortRule, RuleCounters, RuleTable,
-};
+use quietwire_tables::filter::{Action, Fallback, PacketMatch, PortRule, RuleCounters, RuleTable};
 
 use super::super::connections::{ConnectionQuery, ConnectionTotals};
 use super::super::effects::Effects;
@@ -233,22 +231,13 @@ fn a_thread_with_time_drops_no_new_connection() {
 
 /// Returns a rule that drops packets to these hosts.
 fn drop_to(hosts: &str) -> PortRule {
-    PortRule {
-        port: None,
-        group: None,
-        vlan: None,
-        packet: PacketMatch {
+    PortRule::new(
+        PacketMatch {
             destination: Some(hosts.parse().unwrap()),
             ..PacketMatch::default()
         },
-        further: FurtherMatch::default(),
-        sets: Vec::new(),
-        ct_states: None,
-        mark: None,
-        label: None,
-        action: Action::Drop,
-        frames: Default::default(),
-    }
+        Action::Drop,
+    )
 }
 
 #[test]

@@ -7,8 +7,8 @@ use proptest::prelude::*;
 use quietwire_base::BURST_MAX;
 
 use super::super::super::{
-    Action, Fallback, FurtherMatch, NameFlows, NameMatch, NamePattern, PacketMatch, PortRule,
-    PortRules, Ports, Protocol, RuleTable, Verdict,
+    Action, Fallback, NameFlows, NameMatch, NamePattern, PacketMatch, PortRule, PortRules, Ports,
+    Protocol, RuleTable, Verdict,
 };
 use super::super::table::{NameTable, NamedRule};
 use super::*;
@@ -62,11 +62,8 @@ impl Client {
 }
 
 fn rule(protocol: u8, port: Option<u16>, action: Action) -> PortRule {
-    PortRule {
-        port: None,
-        group: None,
-        vlan: None,
-        packet: PacketMatch {
+    PortRule::new(
+        PacketMatch {
             protocol: Some(Protocol(protocol)),
             destination_port: port.map(|port| Ports {
                 first: port,
@@ -74,14 +71,8 @@ fn rule(protocol: u8, port: Option<u16>, action: Action) -> PortRule {
             }),
             ..PacketMatch::default()
         },
-        further: FurtherMatch::default(),
-        sets: Vec::new(),
-        ct_states: None,
-        mark: None,
-        label: None,
         action,
-        frames: Arc::default(),
-    }
+    )
 }
 
 fn names(json: &str) -> NameMatch {
