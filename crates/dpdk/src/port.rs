@@ -308,8 +308,10 @@ impl TxQueue {
 
     /// Interrupts a peer that waits for the frames of [`Self::write_in_place`].
     pub fn settle_in_place(&mut self) {
-        if let Sender::Memif(end) = &mut self.end {
-            end.settle();
+        match &mut self.end {
+            Sender::Memif(end) => end.settle(),
+            Sender::VirtioUser(end) => end.settle(),
+            _ => {}
         }
     }
 

@@ -54,6 +54,28 @@ impl BestWorst {
         })
     }
 
+    /// Returns true if all sides ended, and one of them because the maximum rate held.
+    pub(crate) fn held_at_max_rate(&self) -> bool {
+        let mut has_held = false;
+        for side in self.sides() {
+            match self.follow(*side) {
+                Progress::Needs(_) => return false,
+                Progress::Ended(found) => has_held |= found.end == SearchEnd::HeldAtMaxRate,
+            }
+        }
+        has_held
+    }
+
+    /// Continues a search whose maximum rate held up to a higher one, frames per second.
+    pub(crate) fn raise_max_rate(&mut self, max_rate_pps: f64) {
+        self.config.search.max_rate_pps = max_rate_pps;
+    }
+
+    /// Returns true if invalid trials or their number ended the search.
+    pub(crate) fn is_cut_short(&self) -> bool {
+        self.cut_short.is_some()
+    }
+
     fn sides(&self) -> &'static [Side] {
         match self.config.sides {
             Sides::Best => &[Side::Best],

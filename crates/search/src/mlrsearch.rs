@@ -59,6 +59,27 @@ impl MlrSearch {
         Ok(search)
     }
 
+    /// Returns true if the search ended without an upper bound of one of its goals, because the maximum rate held.
+    pub(crate) fn held_at_max_rate(&self) -> bool {
+        let has_held = |(index, goal)| {
+            let irregularity = self.goal_result(index, goal).irregularity;
+            irregularity == Some(MlrIrregularity::NoUpperBound)
+        };
+        self.end == Some(MlrEnd::Finished) && self.config.goals.iter().enumerate().any(has_held)
+    }
+
+    /// Continues a search whose maximum rate held up to a higher one, frames per second.
+    pub(crate) fn raise_max_rate(&mut self, max_rate_pps: f64) {
+        self.config.max_rate_pps = max_rate_pps;
+        self.end = None;
+        self.choose();
+    }
+
+    /// Returns true if invalid trials or their number ended the search.
+    pub(crate) fn is_cut_short(&self) -> bool {
+        !matches!(self.end, None | Some(MlrEnd::Finished))
+    }
+
     /// Sets the next trial: the first one that a goal requires.
     fn choose(&mut self) {
         let (config, table) = (&self.config, &self.table);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A search that lowers its maximum rate if the tester cannot reach it.
+//! A search that lowers its maximum rate if the tester cannot reach it, and raises it if the device forwards all of it.
 //!
 //! The rate that a tester reaches changes with the machine. A search that insists on a rate which is out of reach ends without a
-//! result, although it could report a lower bound.
+//! result, although it could report a lower bound. A maximum rate that was measured while the machine was slow makes a lower bound of a
+//! rate that the search could find.
 
 use crate::ledger::Ledger;
 use crate::{
@@ -19,11 +20,20 @@ const ACHIEVED_SHARE: f64 = 0.95;
 /// New maximum as a share of the missed rate, at most.
 const MISSED_SHARE: f64 = 0.9;
 
+/// Factor by which a maximum rate that held is raised, and the highest number of times in one search.
+const RAISE: f64 = 1.5;
+const RAISED_MAX: u32 = 2;
+/// Least factor by which a maximum rate is raised again after the tester missed a higher one.
+const LEAST_RAISE: f64 = 1.02;
+
 /// A search for the throughput with a maximum rate that the tester reaches.
 ///
 /// After five trials in a row in which the tester missed their rate (fewer, if fewer repeats are allowed), the search starts
 /// again with a lower maximum: 95 % of the highest rate that the tester achieved in them, at most 90 % of the missed one. A
 /// search lowers its maximum up to four times. Its findings have the last maximum; its history has all trials.
+///
+/// If its maximum rate was measured ([`Self::raising`]), a search whose maximum held continues up to 1.5 times the rate, up to twice, unless
+/// the maximum was lowered before. If the tester fails above a maximum that held, the result is the one without the raise.
 #[derive(Clone, Debug)]
 pub struct Reachable {
     config: ThroughputSearch,
@@ -32,6 +42,17 @@ pub struct Reachable {
     ledger: Ledger,
     missed: Missed,
     lowered: u32,
+    /// Number of times that the maximum may still be raised.
+    raises_left: u32,
+    /// The search whose maximum held, before the maximum was raised.
+    held: Option<Held>,
+}
+
+/// A finished search whose maximum rate held.
+#[derive(Clone, Debug)]
+struct Held {
+    search: Search,
+    max_rate_pps: f64,
 }
 
 /// The last trials, if the tester missed their rate.
@@ -68,6 +89,30 @@ impl Search {
         }
     }
 
+    fn held_at_max_rate(&self) -> bool {
+        match self {
+            Self::SingleRun(search) => search.held_at_max_rate(),
+            Self::BestWorst(search) => search.held_at_max_rate(),
+            Self::MlrSearch(search) => search.held_at_max_rate(),
+        }
+    }
+
+    fn is_cut_short(&self) -> bool {
+        match self {
+            Self::SingleRun(search) => search.is_cut_short(),
+            Self::BestWorst(search) => search.is_cut_short(),
+            Self::MlrSearch(search) => search.is_cut_short(),
+        }
+    }
+
+    fn raise_max_rate(&mut self, max_rate_pps: f64) {
+        match self {
+            Self::SingleRun(search) => search.raise_max_rate(max_rate_pps),
+            Self::BestWorst(search) => search.raise_max_rate(max_rate_pps),
+            Self::MlrSearch(search) => search.raise_max_rate(max_rate_pps),
+        }
+    }
+
     fn method(&mut self) -> &mut dyn Method {
         match self {
             Self::SingleRun(search) => search,
@@ -88,8 +133,19 @@ impl Reachable {
             ledger: Ledger::default(),
             missed: Missed::default(),
             lowered: 0,
+            raises_left: 0,
+            held: None,
             config,
         })
+    }
+
+    /// Returns the search with a maximum rate that may be raised, because it was measured.
+    #[must_use]
+    pub fn raising(self) -> Self {
+        Self {
+            raises_left: RAISED_MAX,
+            ..self
+        }
     }
 
     /// Counts the trials in a row that missed their rate. Returns true if that is enough to lower the maximum.
@@ -113,12 +169,42 @@ impl Reachable {
         let achieved_pps = self.missed.achieved_pps * ACHIEVED_SHARE;
         let max_rate_pps = achieved_pps.min(missed_pps * MISSED_SHARE);
         self.missed = Missed::default();
+        if let Some(held) = &self.held {
+            self.raises_left = 0;
+            self.lowered = self.lowered.saturating_add(1);
+            self.search = held.search.clone();
+            if max_rate_pps > held.max_rate_pps * LEAST_RAISE {
+                self.search.raise_max_rate(max_rate_pps);
+            }
+            return;
+        }
         let lowered = self.config.with_max_rate(max_rate_pps);
         if let Ok(search) = Search::new(&lowered) {
             self.config = lowered;
             self.search = search;
             self.lowered = self.lowered.saturating_add(1);
         }
+    }
+
+    /// Raises a maximum rate that held, and returns to it if the search above it ended without a result.
+    fn raise_or_return(&mut self) {
+        if let Some(held) = self.held.as_ref().filter(|_| self.search.is_cut_short()) {
+            self.search = held.search.clone();
+            self.raises_left = 0;
+        }
+        if self.raises_left == 0 || self.lowered > 0 || !self.search.held_at_max_rate() {
+            return;
+        }
+        self.raises_left = self.raises_left.saturating_sub(1);
+        let max_rate_pps = match &self.held {
+            Some(held) => held.max_rate_pps * RAISE,
+            None => self.config.max_rate_pps(),
+        };
+        self.held = Some(Held {
+            search: self.search.clone(),
+            max_rate_pps,
+        });
+        self.search.raise_max_rate(max_rate_pps * RAISE);
     }
 }
 
@@ -149,6 +235,7 @@ impl Method for Reachable {
         if is_missed {
             self.lower(rate_pps);
         }
+        self.raise_or_return();
         Ok(())
     }
 

@@ -31,6 +31,8 @@ impl RepeatConfig {
 #[derive(Clone, Debug)]
 pub struct Repeat {
     config: RepeatConfig,
+    /// Whether the maximum rate of each search may be raised.
+    is_raising: bool,
     /// The search under way.
     search: Reachable,
     done: Vec<RepeatedRun>,
@@ -47,10 +49,21 @@ impl Repeat {
         config.validate()?;
         Ok(Self {
             search: Reachable::new(config.search.clone())?,
+            is_raising: false,
             done: Vec::new(),
             ledger: Ledger::default(),
             config,
         })
+    }
+
+    /// Returns the method with searches as by [`Reachable::raising`].
+    #[must_use]
+    pub fn raising(self) -> Self {
+        Self {
+            search: self.search.raising(),
+            is_raising: true,
+            ..self
+        }
     }
 
     /// Stores the result of a search and starts the next one.
@@ -69,7 +82,11 @@ impl Repeat {
         });
         // Its parameters were good for the first one.
         if let Ok(search) = Reachable::new(self.config.search.clone()) {
-            self.search = search;
+            self.search = if self.is_raising {
+                search.raising()
+            } else {
+                search
+            };
         }
     }
 

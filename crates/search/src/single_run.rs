@@ -49,6 +49,26 @@ impl SingleRun {
         })
     }
 
+    /// Returns true if the search ended because its maximum rate held.
+    pub(crate) fn held_at_max_rate(&self) -> bool {
+        self.end == Some(SearchEnd::HeldAtMaxRate)
+    }
+
+    /// Continues a search whose maximum rate held up to a higher one, frames per second.
+    pub(crate) fn raise_max_rate(&mut self, max_rate_pps: f64) {
+        self.config.max_rate_pps = max_rate_pps;
+        self.walk.continue_up(&self.config);
+        self.end = None;
+    }
+
+    /// Returns true if invalid trials or their number ended the search.
+    pub(crate) fn is_cut_short(&self) -> bool {
+        matches!(
+            self.end,
+            Some(SearchEnd::InvalidTrials { .. } | SearchEnd::TrialLimit)
+        )
+    }
+
     /// Returns the rates of valid trials that satisfy the tolerance (`held`), or of those that do not.
     fn valid_rates(&self, held: bool) -> impl Iterator<Item = f64> + '_ {
         self.ledger

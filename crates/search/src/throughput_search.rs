@@ -28,6 +28,15 @@ impl ThroughputSearch {
         }
     }
 
+    /// Returns the maximum rate, frames per second.
+    pub(crate) fn max_rate_pps(&self) -> f64 {
+        match self {
+            Self::SingleRun(config) => config.max_rate_pps,
+            Self::BestWorstOfN(config) => config.search.max_rate_pps,
+            Self::MlrSearch(config) => config.max_rate_pps,
+        }
+    }
+
     /// Returns the same search up to another maximum rate, frames per second. It starts at this rate if it started above.
     pub(crate) fn with_max_rate(&self, max_rate_pps: f64) -> Self {
         let mut lowered = self.clone();

@@ -44,6 +44,12 @@ impl Walk {
         self.rate_pps
     }
 
+    /// Continues a walk that ended at the maximum rate of its search, one step higher, under the new maximum.
+    pub(crate) fn continue_up(&mut self, config: &SingleRunConfig) {
+        let next_pps = self.rate_pps + self.step_pps;
+        self.rate_pps = next_pps.clamp(config.min_rate_pps, config.max_rate_pps);
+    }
+
     /// Records whether the current rate held, and advances to the next one. Returns the reason if the walk ends.
     pub(crate) fn advance(&mut self, config: &SingleRunConfig, held: bool) -> Option<WalkEnd> {
         self.has_held |= held;

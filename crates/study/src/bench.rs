@@ -115,6 +115,12 @@ pub trait Bench {
     /// Why the rate could not be measured.
     fn calibrate(&mut self, frame_size: FrameSize) -> Result<f64, BenchError>;
 
+    /// Returns true if a search may go beyond the rate of [`Bench::calibrate`] when all of it held: the rate was measured with the device,
+    /// which may have been slower at that moment.
+    fn raises_max_rate(&self) -> bool {
+        false
+    }
+
     /// Returns the tester's calibration that a trial at this rate (frames per second) cites; none without a calibration for such
     /// frames. Called while a case is entered.
     fn cited(&self, _trial: &Trial, _rate_pps: f64) -> Option<CitedCalibration> {

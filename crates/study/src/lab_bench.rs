@@ -594,6 +594,10 @@ impl Bench for LabBench {
             .map_err(|error| self.of_case(error, false))
     }
 
+    fn raises_max_rate(&self) -> bool {
+        true
+    }
+
     fn cited(&self, trial: &Trial, rate_pps: f64) -> Option<CitedCalibration> {
         self.tester.as_ref()?.cited(trial, rate_pps)
     }

@@ -71,16 +71,21 @@ impl StepPlan {
     }
 
     /// Returns the state machine of this step. `found` has the results of the previous steps in the same case, round and frame
-    /// size.
+    /// size; `is_raising` is true if searches may go beyond the maximum rate.
     ///
     /// # Errors
     /// A rate is not usable for the method.
     pub(crate) fn machine(
         &self,
         max_rate_pps: f64,
+        is_raising: bool,
         found: FoundBefore<'_>,
     ) -> Result<Machine, ConfigError> {
-        self.planned.work.machine(&self.common(max_rate_pps), found)
+        let common = Common {
+            is_raising,
+            ..self.common(max_rate_pps)
+        };
+        self.planned.work.machine(&common, found)
     }
 
     /// Returns true if the step depends on the maximum rate.
@@ -98,6 +103,7 @@ impl StepPlan {
             duration_s: self.planned.duration_s,
             invalid_repeats: self.invalid_repeats,
             max_rate_pps,
+            is_raising: false,
             drain_s: self.drain_s,
             around_s: self.warm_up_s + self.drain_s,
         }

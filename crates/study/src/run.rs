@@ -209,8 +209,9 @@ impl Runner<'_> {
             return Ok(StudyEnd::Interrupted);
         };
         let case = &spec.case.name;
+        let is_raising = !is_given && self.bench.raises_max_rate();
         let mut machine = step
-            .machine(max_rate_pps, found)
+            .machine(max_rate_pps, is_raising, found)
             .map_err(|source| RunError::Method {
                 case: case.clone(),
                 kind: step.kind.clone(),

@@ -60,6 +60,10 @@ pub struct SimulatedBench {
     pub given_up: Option<String>,
     /// Console output of a guest in every case; none without guests.
     pub console: Option<String>,
+    /// Maximum rate that it measures, frames per second.
+    pub measured_max_rate_pps: f64,
+    /// Whether searches may go beyond that rate.
+    pub raises_max_rate: bool,
     /// Number of cases entered and left.
     pub entered_and_left: (u32, u32),
 }
@@ -99,6 +103,8 @@ impl SimulatedBench {
             left_out: None,
             given_up: None,
             console: None,
+            measured_max_rate_pps: MAX_RATE_PPS,
+            raises_max_rate: false,
             entered_and_left: (0, 0),
         }
     }
@@ -497,7 +503,11 @@ impl Bench for SimulatedBench {
     }
 
     fn calibrate(&mut self, _frame_size: FrameSize) -> Result<f64, BenchError> {
-        Ok(MAX_RATE_PPS)
+        Ok(self.measured_max_rate_pps)
+    }
+
+    fn raises_max_rate(&self) -> bool {
+        self.raises_max_rate
     }
 
     fn run(&mut self, trial: &Trial) -> Result<Measured, BenchError> {

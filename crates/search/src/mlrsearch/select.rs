@@ -76,8 +76,8 @@ impl Selector {
                     return Some(first_at(rate_pps, goal));
                 }
             }
-        } else if lower.is_none() {
-            // The highest rate is tried first. Without an upper bound, it is the lower bound.
+        } else if lower.is_none_or(|lower| lower.rate_pps < config.max_rate_pps) {
+            // The highest rate is tried first. Without an upper bound, it is the lower bound, unless it was raised since.
             return Some(first_at(config.max_rate_pps, goal));
         }
         // The bound whose class is more likely to change, which would move the bounds; the upper one if both are equal.

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Searches with testers that do not reach every rate.
+//! Searches with testers that do not reach every rate, and with devices that forward more than the maximum rate.
 
 use proptest::prelude::*;
 
 use super::{drive, invalid, loss_of, rates, single, small};
 use crate::{
     BestWorst, BestWorstConfig, Findings, LossRatio, Method, MlrGoal, MlrIrregularity, MlrSearch,
-    MlrSearchConfig, Outcome, Reachable, SearchEnd, Sides, SingleRun, SingleRunConfig,
-    ThroughputSearch,
+    MlrSearchConfig, Outcome, Reachable, Repeat, RepeatConfig, SearchEnd, Sides, SingleRun,
+    SingleRunConfig, ThroughputSearch,
 };
 
 /// A tester that reaches this rate, and achieves it if asked for more.
@@ -179,6 +179,127 @@ fn of_n_and_mlrsearch_end_at_the_lowered_maximum_too() {
     let goal = &found.goals[0];
     assert_eq!(goal.irregularity, Some(MlrIrregularity::NoUpperBound));
     assert_eq!(goal.lower.map(|bound| bound.rate_pps), Some(57.0));
+}
+
+/// Returns the three methods, up to a rate of 100.
+fn methods() -> [ThroughputSearch; 3] {
+    let of_n = BestWorstConfig {
+        search: steps(),
+        trials: 2,
+        sides: Sides::Both,
+    };
+    [
+        ThroughputSearch::SingleRun(steps()),
+        ThroughputSearch::BestWorstOfN(of_n),
+        ThroughputSearch::MlrSearch(mlrsearch()),
+    ]
+}
+
+/// Returns the rate that a search found, and true if it is a lower limit only.
+fn result_of(findings: &Findings) -> (f64, bool) {
+    match findings {
+        Findings::SingleRun(found) => (
+            found.highest_held_pps.unwrap(),
+            found.end == SearchEnd::HeldAtMaxRate,
+        ),
+        Findings::BestWorst(found) => {
+            let worst = found.worst.as_ref().unwrap();
+            let is_limit = worst.end == SearchEnd::HeldAtMaxRate;
+            (worst.highest_held_pps.unwrap(), is_limit)
+        }
+        Findings::MlrSearch(found) => {
+            let goal = &found.goals[0];
+            let is_limit = goal.irregularity == Some(MlrIrregularity::NoUpperBound);
+            (goal.lower.unwrap().rate_pps, is_limit)
+        }
+        other => panic!("findings of another method: {other:?}"),
+    }
+}
+
+/// Returns what a search finds that may raise its maximum, with a tester and a device of these rates.
+fn raised(config: ThroughputSearch, tester_pps: f64, device_pps: f64) -> (f64, bool) {
+    let mut search = Reachable::new(config).unwrap().raising();
+    let result = drive(&mut search, 500, |_, rate| {
+        reached(tester_pps, rate, loss_of(device_pps, rate))
+    });
+    assert_eq!(search.history(), result.history);
+    result_of(&result.findings)
+}
+
+#[test]
+fn a_maximum_that_held_is_raised_until_the_device_loses() {
+    for config in methods() {
+        // 100 held because the device was slow while the maximum was measured.
+        let (rate_pps, is_limit) = raised(config.clone(), 1e3, 137.0);
+        assert!(
+            !is_limit && (129.0..=137.0).contains(&rate_pps),
+            "{rate_pps}"
+        );
+        // It is raised twice, by half each time.
+        let (rate_pps, is_limit) = raised(config.clone(), 1e3, 210.0);
+        assert!(
+            !is_limit && (198.0..=210.0).contains(&rate_pps),
+            "{rate_pps}"
+        );
+        assert_eq!(raised(config.clone(), 1e3, 1e3), (225.0, true));
+        // A device that loses below the maximum has the plain result.
+        let plain = drive(
+            &mut Reachable::new(config.clone()).unwrap(),
+            500,
+            |_, rate| loss_of(33.0, rate),
+        );
+        assert_eq!(raised(config, 1e3, 33.0), result_of(&plain.findings));
+    }
+}
+
+#[test]
+fn a_tester_that_fails_above_the_maximum_leaves_what_held() {
+    for config in methods() {
+        // The tester achieves 101 above the maximum: nothing to gain.
+        assert_eq!(raised(config.clone(), 101.0, 1e3), (100.0, true));
+        // It achieves 140, of which 95 % are the new maximum, unless a tenth of the missed rate is more.
+        let (rate_pps, is_limit) = raised(config.clone(), 140.0, 1e3);
+        assert!(
+            is_limit && (126.0..=135.0).contains(&rate_pps),
+            "{rate_pps}"
+        );
+        // Trials fail for another reason than the rate.
+        let mut search = Reachable::new(config).unwrap().raising();
+        let result = drive(&mut search, 500, |_, rate| {
+            if rate > 100.0 {
+                return invalid("a gap");
+            }
+            Outcome::lost(0.0)
+        });
+        assert_eq!(result_of(&result.findings), (100.0, true));
+    }
+}
+
+#[test]
+fn a_maximum_that_was_lowered_is_not_raised() {
+    for config in methods() {
+        assert_eq!(raised(config, 60.0, 1e3), (57.0, true));
+    }
+}
+
+#[test]
+fn each_search_of_a_repetition_raises_its_maximum() {
+    let mut repeat = Repeat::new(RepeatConfig {
+        search: ThroughputSearch::SingleRun(steps()),
+        runs: 3,
+        confidence: 0.95,
+    })
+    .unwrap()
+    .raising();
+    let result = drive(&mut repeat, 500, |_, rate| loss_of(137.0, rate));
+    let Findings::Repeat(found) = &result.findings else {
+        panic!("{:?}", result.findings);
+    };
+    assert_eq!(found.runs.len(), 3);
+    for run in &found.runs {
+        assert_eq!(run.results_pps, found.runs[0].results_pps);
+        assert!(run.results_pps[0].unwrap() > 130.0);
+    }
 }
 
 /// Valid trials, and trials that are invalid for other reasons than the rate.

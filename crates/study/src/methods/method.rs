@@ -131,6 +131,8 @@ pub(crate) struct Common {
     pub(crate) invalid_repeats: u32,
     /// 100 % of the load, frames per second.
     pub(crate) max_rate_pps: f64,
+    /// Whether searches may go beyond that rate if all of it held.
+    pub(crate) is_raising: bool,
     /// `drain-s` of `[trials]`.
     pub(crate) drain_s: f64,
     /// Warm-up and drain, seconds.

@@ -10,7 +10,10 @@ use quietwire_tester::{
     TrafficGenerator, Trial, TrialResult,
 };
 
+use quietwire_search::Findings;
+
 use super::SMALL;
+use crate::simulated::SimulatedBench;
 use crate::*;
 
 /// A simulated device and a tester with this clean rate, frames per second.
@@ -139,4 +142,51 @@ fn a_study_reports_rates_above_the_calibrated_one_before_it_offers_them() {
             .all(|(_, trial)| trial.result.calibration.as_ref().unwrap().is_exceeded == over)
     };
     assert!(exceeded(true) && exceeded(false));
+}
+
+#[test]
+fn a_search_goes_beyond_a_measured_maximum_rate_that_held_and_not_beyond_a_given_one() {
+    let found = |max_rate: &str, raises_max_rate: bool| {
+        let text = SMALL.replace("[trials]", &format!("[trials]\nmax-rate-pps = {max_rate}"));
+        let file = StudyFile::parse(&text, Path::new("c.toml")).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("c.sqlite");
+        let mut store = Store::open(&path, &file, &text, OpenMode::New).unwrap();
+        // The device forwards 6.4 Mpps now, and forwarded less when the rate was measured.
+        let mut bench = SimulatedBench::new(7, 0);
+        bench.invalid_ratio = 0.0;
+        bench.measured_max_rate_pps = 5e6;
+        bench.raises_max_rate = raises_max_rate;
+        let stop = AtomicBool::new(false);
+        run_study(
+            &file,
+            &mut store,
+            &mut bench,
+            &mut Recorded::default(),
+            &stop,
+        )
+        .unwrap();
+        let results = store.results().unwrap();
+        // Random losses of the device are no losses for this goal.
+        let goal = StepKind::Search("PDR".to_owned());
+        let quiet = |step: &&StepRecord| step.case_name == "quiet" && step.kind == goal;
+        let mut steps = results.steps.iter().filter(quiet);
+        let found = steps.find_map(|step| match &step.findings {
+            Some(Findings::SingleRun(found)) => Some(found.clone()),
+            _ => None,
+        });
+        assert!(results.max_rates.iter().all(|known| known.rate_pps == 5e6));
+        found.unwrap()
+    };
+    let raised = found("\"auto\"", true);
+    assert!(!raised.is_lower_limit_only(), "{raised:?}");
+    let rate_pps = raised.highest_held_pps.unwrap();
+    assert!((5.8e6..6.7e6).contains(&rate_pps), "{rate_pps}");
+    for (max_rate, raises) in [("\"auto\"", false), ("5_000_000", true)] {
+        let kept = found(max_rate, raises);
+        assert_eq!(
+            (kept.highest_held_pps, kept.is_lower_limit_only()),
+            (Some(5e6), true)
+        );
+    }
 }

@@ -6,8 +6,57 @@ use std::sync::Arc;
 use quietwire_memory::atomic::AtomicU8;
 use quietwire_memory::{Mapping, SharedSlice, Span};
 
+use super::PREFETCH_OCTETS;
 use super::layout::{Layout, QueueLayout};
 use crate::ring::header::HEADER_LEN;
+
+/// Copies of the values of [`Buffers`], which remain in registers while frames are written to memory.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct BufferView<'queue> {
+    octets: Span<'queue>,
+    stride: usize,
+    capacity: usize,
+}
+
+impl<'queue> BufferView<'queue> {
+    /// Returns the octets of a buffer, header included.
+    #[inline(always)]
+    pub(super) fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    #[inline(always)]
+    fn offset(&self, slot: u16) -> usize {
+        usize::from(slot).wrapping_mul(self.stride)
+    }
+
+    /// Returns the header in a slot's buffer.
+    #[inline(always)]
+    pub(super) fn header(&self, slot: u16) -> Option<Span<'queue>> {
+        self.octets.sub(self.offset(slot), HEADER_LEN)
+    }
+
+    /// Returns `len` octets after the header in a slot's buffer.
+    #[inline(always)]
+    pub(super) fn data(&self, slot: u16, len: usize) -> Option<Span<'queue>> {
+        self.octets
+            .sub(self.offset(slot).wrapping_add(HEADER_LEN), len)
+    }
+
+    /// Prefetches the first octets of a used buffer with `len` octets, with or without the header.
+    #[inline(always)]
+    pub(super) fn prefetch(&self, slot: u16, len: usize, with_header: bool) {
+        let len = len.min(PREFETCH_OCTETS);
+        let span = if with_header {
+            self.octets.sub(self.offset(slot), len)
+        } else {
+            self.data(slot, len.saturating_sub(HEADER_LEN))
+        };
+        if let Some(span) = span {
+            span.prefetch(PREFETCH_OCTETS);
+        }
+    }
+}
 
 /// Buffers of all slots of a queue.
 #[derive(Debug)]
@@ -21,6 +70,17 @@ pub(super) struct Buffers {
 }
 
 impl Buffers {
+    /// Returns copies of the values.
+    #[inline(always)]
+    pub(super) fn view(&self) -> BufferView<'_> {
+        let octets = self.octets.span(0, self.octets.len());
+        BufferView {
+            octets: octets.unwrap_or(Span::EMPTY),
+            stride: usize::try_from(self.stride).unwrap_or(0),
+            capacity: self.capacity,
+        }
+    }
+
     /// Returns the buffers of a queue; `None` if the mapping does not contain them.
     pub(super) fn new(mapping: &Arc<Mapping>, queue: &QueueLayout) -> Option<Self> {
         let capacity = (queue.buffer_size as usize).checked_add(HEADER_LEN)?;

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use quietwire_memory::atomic::{AtomicU32, AtomicU64, Ordering};
+use quietwire_memory::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use quietwire_memory::{Mapping, SharedSlice};
 
 use super::layout::QueueLayout;
@@ -39,6 +39,8 @@ pub struct Packed {
     event_index: bool,
     offered: u16,
     published: u16,
+    /// Position up to which the device's request for notifications is known.
+    checked: u16,
     read: u16,
 }
 
@@ -74,14 +76,15 @@ impl Packed {
         position.wrapping_sub(old) & two_turns < new.wrapping_sub(old)
     }
 
-    /// Returns true if the device wants a notification of the descriptors from position `old` up to `new` (sections 2.8.10
+    /// Returns true if the device's request, as visible now, covers a descriptor that was published after the last check (sections 2.8.10
     /// and 2.8.14).
     #[inline(always)]
-    fn wants_notification(&self, old: u16, new: u16) -> bool {
+    fn wants_notification(&self) -> bool {
+        let (old, new) = (self.checked, self.published);
         let Some(event) = self.device_event.get(EVENT) else {
             return false;
         };
-        let event = event.load(Ordering::SeqCst);
+        let event = event.load(Ordering::Relaxed);
         let (off_wrap, flags) = packed::event_fields(event);
         match flags {
             packed::EVENT_DISABLE => false,
@@ -129,6 +132,7 @@ impl Queue for Packed {
             event_index,
             offered: 0,
             published: 0,
+            checked: 0,
             read: 0,
         })
     }
@@ -161,6 +165,9 @@ impl Queue for Packed {
             self.ring.prefetch_write(address_at(at));
         }
     }
+
+    #[inline(always)]
+    fn prefetch_row(&self, _count: u16) {}
 
     #[inline(always)]
     fn describe(&mut self, head: u16, slot: u16, len: u32, flags: u16, _next: u16) {
@@ -220,13 +227,30 @@ impl Queue for Packed {
                 shared.store(word, Ordering::Release);
             }
         }
-        // The first word is written last, because it makes all of them available. A swap: the word must be visible before
-        // the device's event flags are read; otherwise both sides could miss the other's write and the device would sleep
-        // on. On x86-64 the exchange alone is that barrier, and cheaper than a store and a fence.
+        // The first word is written last, because it makes all of them available.
         if let Some(shared) = self.second_word(old) {
-            shared.swap(first, Ordering::SeqCst);
+            shared.store(first, Ordering::Release);
         }
-        self.wants_notification(old, new)
+        if new.wrapping_sub(self.checked) >= self.size {
+            return self.settle();
+        }
+        let is_wanted = self.wants_notification();
+        if is_wanted {
+            self.checked = new;
+        }
+        is_wanted
+    }
+
+    #[inline(always)]
+    fn settle(&mut self) -> bool {
+        if self.checked == self.published {
+            return false;
+        }
+        // The device writes its request, executes a barrier, and reads the first word: one of the two sees what the other wrote.
+        fence(Ordering::SeqCst);
+        let is_wanted = self.wants_notification();
+        self.checked = self.published;
+        is_wanted
     }
 }
 

@@ -96,6 +96,11 @@ pub trait Queue: sealed::Sealed + Sized {
     #[doc(hidden)]
     fn prefetch_used(&self, skip: u16);
 
+    /// Asks the processor to load the next `count` used entries, which [`Self::poll`] found. No effect if it only found their maximum
+    /// number.
+    #[doc(hidden)]
+    fn prefetch_row(&self, count: u16);
+
     /// Describes the next slot of the chain that begins with slot `head`.
     #[doc(hidden)]
     fn describe(&mut self, head: u16, slot: u16, len: u32, flags: u16, next: u16);
@@ -117,9 +122,17 @@ pub trait Queue: sealed::Sealed + Sized {
     #[doc(hidden)]
     fn offered(&self, at: u16) -> u16;
 
-    /// Makes all offered chains visible to the device. Returns true if the device wants a notification.
+    /// Makes all offered chains visible to the device. Returns true if the device is known to want a notification.
+    ///
+    /// A device that requests notifications at the same time can be missed: its request is read without a barrier after the chains are
+    /// published, because a barrier waits until all writes to buffers have reached the cache. [`Self::settle`] closes this gap. After at
+    /// most a whole ring, this call closes it.
     #[doc(hidden)]
     fn publish(&mut self) -> bool;
+
+    /// Checks once more whether the device wants a notification of what was published since the last check. No cost if that is known.
+    #[doc(hidden)]
+    fn settle(&mut self) -> bool;
 }
 
 /// Returns the index of the first 64-bit word of a slot's descriptor, the address.

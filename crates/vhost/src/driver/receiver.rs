@@ -9,7 +9,7 @@ use quietwire_memory::{Mapping, SharedSlice, Span};
 use super::buffers::Buffers;
 use super::layout::Layout;
 use super::queue::{Fault, Queue, SetupError, prepare};
-use super::{BURST, PREFETCH_AHEAD, PREFETCH_OCTETS};
+use super::{BURST, PREFETCH_AHEAD};
 use crate::features::{
     F_EVENT_IDX, NET_F_GUEST_CSUM, NET_F_GUEST_ECN, NET_F_GUEST_TSO4, NET_F_GUEST_TSO6,
     NET_F_GUEST_UFO, NET_F_GUEST_USO4, NET_F_GUEST_USO6, NET_F_MRG_RXBUF,
@@ -214,15 +214,44 @@ impl<Q: Queue> Receiver<Q> {
         most: usize,
         mut take: impl FnMut(Span<'_>, RawHeader) -> bool,
     ) -> usize {
+        let (mergeable, has_header) = (self.mergeable, self.has_header);
+        // Copies: the reader writes to memory that could be the ring's own for all that the compiler knows.
+        let buffers = self.buffers.view();
+        let entries = self.entries.get(self.at..self.count).unwrap_or_default();
+        let ahead = entries.get(PREFETCH_AHEAD..).unwrap_or_default();
+        let mut ahead = ahead.iter();
         let mut taken = 0_usize;
-        while taken < most
-            && let Some((entry, length, header)) = self.peek_contiguous()
-            && let Some(frame) = self.buffers.data(entry.slot, length)
-            && take(frame, header)
-        {
-            self.pass(entry.slot);
+        for entry in entries.iter().take(most) {
+            if let Some(next) = ahead.next() {
+                buffers.prefetch(next.slot, next.len as usize, has_header);
+            }
+            let header = match has_header.then(|| buffers.header(entry.slot)) {
+                None => RawHeader::PLAIN,
+                Some(header) => match header.and_then(|header| header.read_array()) {
+                    Some(octets) => RawHeader::new(&octets),
+                    None => break,
+                },
+            };
+            let len = entry.len as usize;
+            if len <= HEADER_LEN
+                || len > buffers.capacity()
+                || mergeable && header.num_buffers() != 1
+            {
+                break;
+            }
+            let Some(frame) = buffers.data(entry.slot, len.wrapping_sub(HEADER_LEN)) else {
+                break;
+            };
+            if !take(frame, header) {
+                break;
+            }
             taken = taken.wrapping_add(1);
         }
+        let capacity = narrow::octets(self.buffers.capacity());
+        for entry in entries.iter().take(taken) {
+            self.queue.offer_again(entry.slot, capacity, FLAG_WRITE);
+        }
+        self.at = self.at.wrapping_add(taken);
         taken
     }
 
@@ -263,8 +292,8 @@ impl<Q: Queue> Receiver<Q> {
         }))
     }
 
-    /// Offers the consumed buffers to the device again once a batch is complete. Returns true if the device wants a
-    /// notification.
+    /// Offers the consumed buffers to the device again once a batch is complete. Returns true if the device is known to want a
+    /// notification. One that requests it at the same time can be missed: call [`Self::settle`] when [`Self::ready`] finds nothing.
     #[inline(always)]
     pub fn release(&mut self) -> bool {
         let count = self.queue.unpublished();
@@ -278,6 +307,12 @@ impl<Q: Queue> Receiver<Q> {
             }
         }
         self.queue.publish()
+    }
+
+    /// Checks once more whether the device wants a notification of the buffers that were offered. No cost if that is already known.
+    #[inline(always)]
+    pub fn settle(&mut self) -> bool {
+        self.queue.settle()
     }
 
     /// Returns the fault of the device, if any. From then on the queue receives nothing.
@@ -348,6 +383,8 @@ impl<Q: Queue> Receiver<Q> {
             }
         };
         let end = BURST.min(left.saturating_add(usize::from(known)));
+        self.queue
+            .prefetch_row(narrow::slots(end.saturating_sub(left)));
         while self.count < end {
             let Some(used) = self.queue.next_used() else {
                 break;
@@ -381,16 +418,10 @@ impl<Q: Queue> Receiver<Q> {
             return;
         }
         if let Some(entry) = self.entries.get(at) {
-            let len = (entry.len as usize).min(PREFETCH_OCTETS);
-            let span = if self.has_header {
-                self.buffers.span(entry.slot, len)
-            } else {
-                self.buffers
-                    .data(entry.slot, len.saturating_sub(HEADER_LEN))
-            };
-            if let Some(span) = span {
-                span.prefetch(PREFETCH_OCTETS);
-            }
+            let len = entry.len as usize;
+            self.buffers
+                .view()
+                .prefetch(entry.slot, len, self.has_header);
         }
     }
 

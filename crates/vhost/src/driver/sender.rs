@@ -174,6 +174,50 @@ impl<Q: Queue> Sender<Q> {
         self.finish(self.slots.upcoming(0), &OffloadHeader::default(), length);
     }
 
+    /// Fills up to `most` free slots with frames of `length` octets each, which `write` writes into their buffers. Ends early if no
+    /// slot is free, a frame does not fit into one buffer, or `write` returns false: [`Self::buffer`] returns the buffer of that slot,
+    /// or the reason. Returns the number of frames.
+    #[inline(always)]
+    pub fn fill_each(
+        &mut self,
+        most: usize,
+        length: usize,
+        mut write: impl FnMut(SlotBuffer<'_>) -> bool,
+    ) -> usize {
+        let space = self.buffers.space();
+        if length == 0 || length > space || self.fault.is_some() {
+            return 0;
+        }
+        let free = usize::from(self.slots.available()).min(most);
+        // Even a frame that is not sent may leave a mark.
+        self.has_marks = true;
+        let ahead = length.min(self.changed).min(PREFETCH_OCTETS);
+        // Copies: the frames are written to memory that could be the ring's own for all that the compiler knows.
+        let (row, buffers) = (self.slots.row(), self.buffers.view());
+        let marks = &mut *self.marks;
+        let mut filled = 0_usize;
+        while filled < free {
+            if let Some(next) =
+                buffers.data(row.upcoming(filled.wrapping_add(PREFETCH_AHEAD)), ahead)
+            {
+                next.prefetch_write(ahead);
+            }
+            let slot = row.upcoming(filled);
+            let Some(octets) = buffers.data(slot, space) else {
+                break;
+            };
+            let mark = marks.get_mut(usize::from(slot));
+            if !write(SlotBuffer { octets, mark }) {
+                break;
+            }
+            filled = filled.wrapping_add(1);
+        }
+        for _ in 0..filled {
+            self.finish(self.slots.upcoming(0), &OffloadHeader::default(), length);
+        }
+        filled
+    }
+
     /// Offers the next slot, whose buffer has a frame of `length` octets.
     #[inline(always)]
     fn finish(&mut self, slot: u16, header: &OffloadHeader, length: usize) {
@@ -192,10 +236,19 @@ impl<Q: Queue> Sender<Q> {
         }
     }
 
-    /// Makes the frames since the last call visible to the device. Returns true if the device wants a notification.
+    /// Makes the frames since the last call visible to the device. Returns true if the device is known to want a notification.
+    ///
+    /// A device that requests one at the same time can be missed: [`Self::settle`] closes this gap. Call it when there is nothing to
+    /// send, or right after this call if another call is not certain soon.
     #[inline(always)]
     pub fn publish(&mut self) -> bool {
         self.queue.publish()
+    }
+
+    /// Checks once more whether the device wants a notification of the frames that were published. No cost if that is already known.
+    #[inline(always)]
+    pub fn settle(&mut self) -> bool {
+        self.queue.settle()
     }
 
     /// Returns the fault of the device, if any. From then on the queue sends nothing.
@@ -330,7 +383,9 @@ impl<Q: Queue> Sender<Q> {
                 return;
             }
         };
-        for _ in 0..known.min(RECLAIM) {
+        let count = known.min(RECLAIM);
+        self.queue.prefetch_row(count);
+        for _ in 0..count {
             self.queue.prefetch_used(narrow::slots(PREFETCH_AHEAD));
             let Some(used) = self.queue.next_used() else {
                 break;

@@ -27,6 +27,23 @@ struct Slot {
     link: u16,
 }
 
+/// The slots that are taken next. A copy, which remains in registers while frames are written to memory.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Row<'slots> {
+    free: &'slots [u16],
+    head: u16,
+    mask: u16,
+}
+
+impl Row<'_> {
+    /// Returns the slot that is taken after `skip` others.
+    #[inline(always)]
+    pub(super) fn upcoming(&self, skip: usize) -> u16 {
+        let at = usize::from(self.head).wrapping_add(skip) & usize::from(self.mask);
+        self.free.get(at).copied().unwrap_or(0)
+    }
+}
+
 impl Slots {
     /// Returns `size` free slots; `size` is a power of two of at most 32,768.
     pub(super) fn new(size: u16) -> Self {
@@ -50,6 +67,16 @@ impl Slots {
     pub(super) fn upcoming(&self, skip: u16) -> u16 {
         let at = self.head.wrapping_add(skip) & self.mask;
         self.free.get(usize::from(at)).copied().unwrap_or(0)
+    }
+
+    /// Returns the slots that are taken next, as [`Self::upcoming`] does, while nothing is taken or returned.
+    #[inline(always)]
+    pub(super) fn row(&self) -> Row<'_> {
+        Row {
+            free: &self.free,
+            head: self.head,
+            mask: self.mask,
+        }
     }
 
     /// Takes the next slot as a chain. The caller has checked that it is free.

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use quietwire_memory::atomic::{AtomicU16, AtomicU64, Ordering};
+use quietwire_memory::atomic::{AtomicU16, AtomicU64, Ordering, fence};
 use quietwire_memory::{Mapping, SharedSlice};
 
 use super::layout::QueueLayout;
@@ -38,6 +38,8 @@ pub struct Split {
     /// Number of entries offered, and number made visible, since the start.
     offered: u16,
     published: u16,
+    /// Number of entries up to which the device's request for notifications is known.
+    checked: u16,
     /// Number of used entries read, and number known to exist, since the start.
     read: u16,
     known: u16,
@@ -90,6 +92,7 @@ impl Queue for Split {
             event_index,
             offered: 0,
             published: 0,
+            checked: 0,
             read: 0,
             known: 0,
         })
@@ -140,6 +143,15 @@ impl Queue for Split {
     }
 
     #[inline(always)]
+    fn prefetch_row(&self, count: u16) {
+        // The processor loads as many lines at the same time as it can. Entry by entry, it would wait for each.
+        for skip in (0..count).step_by(usize::from(LINE)) {
+            let at = self.read.wrapping_add(skip) & self.mask;
+            self.used.prefetch(usize::from(at));
+        }
+    }
+
+    #[inline(always)]
     fn describe(&mut self, _head: u16, slot: u16, len: u32, flags: u16, next: u16) {
         let word = SplitWord::new(len, flags, next).0;
         let at = usize::from(slot);
@@ -183,26 +195,52 @@ impl Queue for Split {
 
     #[inline(always)]
     fn publish(&mut self) -> bool {
-        let (old, new) = (self.published, self.offered);
+        let new = self.offered;
         let Some(index) = self.avail.get(split::INDEX) else {
             return false;
         };
-        if old == new {
+        if self.published == new {
             return false;
         }
         self.published = new;
-        // A swap rather than a store: the index must be visible before the device's event index or flags are read; otherwise
-        // both sides could miss the other's write and the device would sleep on. On x86-64 the exchange alone is that
-        // barrier, and cheaper than a store and a fence. Descriptors and entries are visible before the index (release).
-        index.swap(new, Ordering::SeqCst);
+        // Release: descriptors and entries are visible before the index.
+        index.store(new, Ordering::Release);
+        if new.wrapping_sub(self.checked) > self.mask {
+            return self.settle();
+        }
+        let is_wanted = self.wants_notification();
+        if is_wanted {
+            self.checked = new;
+        }
+        is_wanted
+    }
+
+    #[inline(always)]
+    fn settle(&mut self) -> bool {
+        if self.checked == self.published {
+            return false;
+        }
+        // The device writes its request, executes a barrier, and reads the index: one of the two sees what the other wrote.
+        fence(Ordering::SeqCst);
+        let is_wanted = self.wants_notification();
+        self.checked = self.published;
+        is_wanted
+    }
+}
+
+impl Split {
+    /// Returns true if the device's request, as visible now, covers an entry that was published after the last check.
+    #[inline(always)]
+    fn wants_notification(&self) -> bool {
         if self.event_index {
-            self.avail_event
-                .get(EVENT)
-                .is_some_and(|event| split::needs_event(event.load(Ordering::SeqCst), new, old))
+            let event = self.avail_event.get(EVENT);
+            event.is_some_and(|event| {
+                let event = event.load(Ordering::Relaxed);
+                split::needs_event(event, self.published, self.checked)
+            })
         } else {
-            self.used_head
-                .get(split::FLAGS)
-                .is_some_and(|flags| flags.load(Ordering::SeqCst) & split::USED_NO_NOTIFY == 0)
+            let flags = self.used_head.get(split::FLAGS);
+            flags.is_some_and(|flags| flags.load(Ordering::Relaxed) & split::USED_NO_NOTIFY == 0)
         }
     }
 }

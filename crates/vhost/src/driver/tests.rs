@@ -124,7 +124,10 @@ fn check_sender_on<Q: Queue>(
                 }
                 let is_new = sent.len() > published;
                 published = sent.len();
-                assert_eq!(sender.publish(), is_new && is_waiting, "kick");
+                let is_known = sender.publish();
+                // The device does not change its request meanwhile.
+                assert!(!sender.settle(), "nothing was missed");
+                assert_eq!(is_known, is_new && is_waiting, "kick");
                 if is_new && event_index && is_waiting {
                     // The event has passed, unless the device requests another one.
                     device.want_kick(false);
@@ -242,6 +245,7 @@ fn check_receiver_on<Q: Queue>(
                 }
                 let wants = receiver.release();
                 assert!(is_waiting || !wants);
+                assert!(!receiver.settle(), "nothing was missed");
             }
             _ => {
                 while let Some(chain) = device.take() {
@@ -487,4 +491,90 @@ fn inconsistent_queues_are_refused() {
     let larger = Layout::new(1, 1024, 1024, 100, false).unwrap();
     let short = Sender::<Split>::new(&mapping, &larger, 1, split);
     assert_eq!(short.err(), Some(SetupError::Memory(1)));
+}
+
+#[test]
+fn a_request_for_notifications_that_was_missed_is_found_later() {
+    fn check<Q: Queue>(event_index: bool) {
+        let (mapping, layout, _file) = memory(8, 100, Q::PACKED);
+        let features = features(Q::PACKED, false, event_index);
+        let mut sender = Sender::<Q>::new(&mapping, &layout, 1, features).unwrap();
+        let mut device = Device::new(&mapping, layout.queue(1).unwrap(), Q::PACKED, event_index);
+        let mut send = |device: &mut Device, after: &dyn Fn(&mut Sender<Q>) -> bool| {
+            // The device polls, and begins to wait after the driver has read its request.
+            device.want_kick(false);
+            sender.ready(1);
+            let put = sender.put(&OffloadHeader::default(), [&[7_u8; 60][..]].into_iter(), 60);
+            assert_eq!(put, PutResult::Sent);
+            assert!(!sender.publish());
+            device.want_kick(true);
+            assert!(after(&mut sender));
+            assert!(!sender.settle(), "once");
+            while let Some(chain) = device.take() {
+                device.give(&chain, 0);
+            }
+        };
+        send(&mut device, &|sender| sender.settle());
+        // The next frame finds the request, too.
+        send(&mut device, &|sender| {
+            sender.ready(1);
+            let put = sender.put(&OffloadHeader::default(), [&[7_u8; 60][..]].into_iter(), 60);
+            put == PutResult::Sent && sender.publish()
+        });
+    }
+    for event_index in [false, true] {
+        check::<Split>(event_index);
+        check::<Packed>(event_index);
+    }
+}
+
+#[test]
+fn a_row_ends_at_a_refused_frame_and_with_the_free_slots() {
+    fn check<Q: Queue>() {
+        let (mapping, layout, _file) = memory(8, 100, Q::PACKED);
+        let features = features(Q::PACKED, false, false);
+        let mut sender = Sender::<Q>::new(&mapping, &layout, 1, features).unwrap();
+        let mut device = Device::new(&mapping, layout.queue(1).unwrap(), Q::PACKED, false);
+        let mut number = 0_u8;
+        let mut fill = |sender: &mut Sender<Q>, most, length, written: u8| {
+            let end = number + written;
+            sender.fill_each(most, length, |buffer| {
+                if number == end {
+                    return false;
+                }
+                buffer.octets.copy_from(&[number; 100][..length]);
+                *buffer.mark.unwrap() = 1;
+                number += 1;
+                true
+            })
+        };
+        // The header of this slot is not all zero for the next frame in it.
+        let csum = header(1);
+        assert_eq!(
+            sender.put(&csum, [&[99_u8; 60][..]].into_iter(), 60),
+            PutResult::Sent
+        );
+        sender.publish();
+        let chain = device.take().unwrap();
+        device.give(&chain, 0);
+        assert_eq!(fill(&mut sender, 9, 101, 9), 0, "too long");
+        assert_eq!(fill(&mut sender, 9, 0, 9), 0, "empty");
+        assert_eq!(fill(&mut sender, 3, 60, 9), 3);
+        assert_eq!(fill(&mut sender, 9, 70, 1), 1, "refused");
+        assert_eq!(fill(&mut sender, 9, 60, 9), 3, "the ring is full");
+        sender.publish();
+        assert_eq!(sender.ready(9), 1);
+        assert_eq!(fill(&mut sender, 9, 60, 9), 1);
+        sender.publish();
+        for number in 0..8 {
+            let chain = device.take().unwrap();
+            let length = if number == 3 { 70 } else { 60 };
+            let expected = [&[0; 12][..], &[number; 100][..length]].concat();
+            assert_eq!(device.octets(&chain), expected);
+            device.give(&chain, 0);
+        }
+        assert!(device.take().is_none() && sender.is_consistent());
+    }
+    check::<Split>();
+    check::<Packed>();
 }

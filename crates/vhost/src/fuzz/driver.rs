@@ -189,6 +189,16 @@ fn write_anywhere(mapping: &Mapping, queue: &QueueLayout, octets: &mut Octets<'_
 fn receive<Q: Queue>(receiver: &mut Receiver<Q>, most: usize, depth: &mut DriverDepth) {
     let ready = receiver.ready(most);
     assert!(ready <= most);
+    if most % 4 == 3 {
+        let taken = receiver.take_while(ready, |span, _| {
+            assert!(!span.is_empty());
+            span.copy_to(&mut [0; 256]) == span.len()
+        });
+        assert!(taken <= ready);
+        depth.frames += taken as u64;
+        receiver.release();
+        return;
+    }
     for number in 0..ready {
         if number % 2 == 0
             && let Some((span, _)) = receiver.next_contiguous()
@@ -230,7 +240,20 @@ fn send<Q: Queue>(sender: &mut Sender<Q>, queue: &QueueLayout, octets: &mut Octe
             ..OffloadHeader::default()
         };
         let segment = data.get(..length).unwrap_or_default();
-        if octets.next() & 1 != 0
+        let how = octets.next();
+        if how & 2 != 0 {
+            let most = usize::from(how >> 6);
+            let mut left = usize::from(how >> 3 & 3);
+            let filled = sender.fill_each(most, length, |buffer| {
+                assert_eq!(buffer.octets.len(), queue.buffer_size as usize);
+                buffer.octets.copy_from(segment);
+                left = left.saturating_sub(1);
+                left > 0
+            });
+            assert!(filled <= most);
+            continue;
+        }
+        if how & 1 != 0
             && let Ok(buffer) = sender.buffer(length)
         {
             assert_eq!(buffer.octets.len(), queue.buffer_size as usize);
@@ -244,8 +267,10 @@ fn send<Q: Queue>(sender: &mut Sender<Q>, queue: &QueueLayout, octets: &mut Octe
             assert!(length == 0 || length > buffer * usize::from(queue.size) - HEADER_LEN);
         }
     }
-    if octets.next() >= 64 {
-        sender.publish();
+    match octets.next() {
+        0..64 => {}
+        64..96 => drop(sender.settle()),
+        _ => drop(sender.publish()),
     }
 }
 

@@ -149,7 +149,12 @@ impl<Q: Queue> Source for RxBurst<'_, Q> {
 
     #[inline(always)]
     fn ready(&mut self, most: usize) -> usize {
-        self.ring.ready(most)
+        let ready = self.ring.ready(most);
+        if ready == 0 {
+            let is_wanted = self.ring.settle();
+            self.context.notify(is_wanted);
+        }
+        ready
     }
 
     #[inline(always)]
@@ -262,7 +267,8 @@ impl<Q: Queue> Sink for TxBurst<'_, Q> {
 
     #[inline(always)]
     fn notify(&mut self) -> u64 {
-        self.context.notify(self.is_wanted)
+        let is_wanted = self.is_wanted || self.ring.settle();
+        self.context.notify(is_wanted)
     }
 
     #[inline(always)]
@@ -285,6 +291,27 @@ impl<Q: Queue> BufferSink for TxBurst<'_, Q> {
     #[inline(always)]
     fn fill(&mut self, length: usize) {
         self.ring.fill(length);
+    }
+
+    #[inline(always)]
+    fn fill_each(
+        &mut self,
+        most: usize,
+        length: usize,
+        write: impl FnMut(SlotBuffer<'_>) -> bool,
+    ) -> usize {
+        self.ring.fill_each(most, length, write)
+    }
+
+    #[inline(always)]
+    fn notify_known(&mut self) -> u64 {
+        self.context.notify(self.is_wanted)
+    }
+
+    #[inline(always)]
+    fn settle(&mut self) -> u64 {
+        let is_wanted = self.ring.settle();
+        self.context.notify(is_wanted)
     }
 
     fn put_octets(&mut self, frame: &[u8]) -> Outcome {
@@ -429,6 +456,22 @@ impl Sender {
             }
             TxKind::Packed(ring) => {
                 transfer::send(&mut TxBurst::new(ring, context), burst, counters)
+            }
+        }
+    }
+
+    /// Notifies the back end of frames written by [`Self::write`] if it waits for them.
+    pub(crate) fn settle(&mut self) {
+        let Some(mut visit) = self.ring.enter() else {
+            return;
+        };
+        let TxRing { kind, context } = &mut *visit;
+        match kind {
+            TxKind::Split(ring) => {
+                in_place::settle(&mut TxBurst::new(ring, context), &self.counters);
+            }
+            TxKind::Packed(ring) => {
+                in_place::settle(&mut TxBurst::new(ring, context), &self.counters);
             }
         }
     }

@@ -76,7 +76,7 @@ impl Work for ForOne {
             None => ThroughputSearch::SingleRun(config),
             Some(sides) => ThroughputSearch::BestWorstOfN(self.of_n(config, sides)),
         };
-        machine(&self.search, repeated)
+        machine(common, &self.search, repeated)
     }
 
     fn bound(&self, common: &Common) -> Estimate {
@@ -118,7 +118,7 @@ impl Work for ForAll {
             max_invalid_repeats: common.invalid_repeats,
             max_trials: TRIALS_MAX,
         };
-        machine(&self.search, ThroughputSearch::MlrSearch(config))
+        machine(common, &self.search, ThroughputSearch::MlrSearch(config))
     }
 
     /// Returns an upper bound for a quiet device: for each goal two fully measured loads, as many abandoned ones, and the short trials
@@ -147,16 +147,27 @@ fn repeats(search: &Search) -> u32 {
 }
 
 /// Returns the search, repeated if requested.
-fn machine(search: &Search, repeated: ThroughputSearch) -> Result<Machine, ConfigError> {
-    Ok(Machine::Method(match (search.repeats, repeated) {
-        (Some(runs), repeated) => Box::new(Repeat::new(RepeatConfig {
-            search: repeated,
-            runs,
-            confidence: search
-                .confidence_percent
-                .map_or(CONFIDENCE, |level| level.of(1.0)),
-        })?),
-        (None, search) => Box::new(Reachable::new(search)?),
+fn machine(
+    common: &Common,
+    search: &Search,
+    repeated: ThroughputSearch,
+) -> Result<Machine, ConfigError> {
+    let is_raising = common.is_raising;
+    Ok(Machine::Method(match search.repeats {
+        Some(runs) => {
+            let repeat = Repeat::new(RepeatConfig {
+                search: repeated,
+                runs,
+                confidence: search
+                    .confidence_percent
+                    .map_or(CONFIDENCE, |level| level.of(1.0)),
+            })?;
+            Box::new(if is_raising { repeat.raising() } else { repeat })
+        }
+        None => {
+            let single = Reachable::new(repeated)?;
+            Box::new(if is_raising { single.raising() } else { single })
+        }
     }))
 }
 
