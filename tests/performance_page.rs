@@ -619,6 +619,44 @@ fn switches_are_beside_each_other_with_their_limits_and_cycles() {
 }
 
 #[test]
+fn cases_of_a_study_of_chains_have_the_cycles_of_each_part_and_no_goals() {
+    let mut whole = case(
+        "whole",
+        4.0,
+        "device_cpu",
+        Some(("counted", 300.0)),
+        ("cpu_time", 310.0),
+    );
+    let part = |name: &str, received: f64, forwarded: Option<f64>| {
+        let forwarded = forwarded.map(values);
+        json!({ "function": name, "position": null, "cycles": values(received), "cycles_per_forwarded": forwarded })
+    };
+    whole["functions"] = json!([
+        part("switch", 150.0, Some(300.0)),
+        part("1 nat", 210.0, None)
+    ]);
+    let unknown = case("unknown", 5.0, "device_cpu", None, ("cpu_time", 310.0));
+    let mut text = report(&[whole, unknown]);
+    text["summary"]["name"] = json!("service-chain");
+    let (study, mut stored) = study_of(&text);
+    study.check().unwrap();
+    assert!(study.judge().is_empty());
+    stored.studies[0].0 = "service-chain.json".to_owned();
+    let marker = "<!-- made by make performance-page: service-chain.json -->\n<!-- end -->";
+    let page = tables::page(marker, &stored).unwrap();
+    for line in [
+        "    sudo quietwire study run service-chain",
+        "| 64 B | case | NDR, Mpps | rank | limited by | cycles for each frame that a part received | cycles for each frame that the chain \
+         forwarded |",
+        "| whole | whole in vNet1 over memif | 4.00 |  | device, device idle 25 %, tester idle 50 % | switch: 150; 1 nat: 210 | switch: 300 |",
+    ] {
+        assert!(page.lines().any(|it| it == line), "{line}\n{page}");
+    }
+    assert!(page.contains(" | unknown | unknown |"), "{page}");
+    assert!(!page.contains("| goal |"), "{page}");
+}
+
+#[test]
 fn switch_that_the_tester_limits_counts_if_it_takes_more_than_90_cycles() {
     type Own = Option<(&'static str, f64)>;
     let lower_bounds = |by: &str, own: Own, cpu: (&str, f64)| {

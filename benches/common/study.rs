@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Studies of switches that docs/performance.md shows: the part of `quietwire study report --json` that the page needs, its table, and
-//! its goals.
+//! Studies of switches and of service chains that docs/performance.md shows: the part of `quietwire study report --json` that the page
+//! needs, its table, and the goals of the study of switches.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -12,8 +12,16 @@ use super::record::write_json;
 use super::spread::{Estimate, ROUNDS_MIN, Spread};
 use super::verdict::{Bound, Judged, Verdict};
 
+/// Study of switches, the one with goals.
+const SHOOTOUT: &str = "switch-shootout";
+
 /// Studies with a part of the page.
-pub(crate) const STUDIES: [&str; 1] = ["switch-shootout"];
+pub(crate) const STUDIES: [&str; 4] = [
+    SHOOTOUT,
+    "firewall-and-nat",
+    "ovs-service-function",
+    "service-chain",
+];
 
 /// Cycles for a frame above which the tester must be faster than the switch.
 const CYCLES_MAX: f64 = 90.0;
@@ -127,6 +135,20 @@ pub(crate) struct Case {
     /// CPU time divided by forwarded frames.
     cpu_cycles: Option<Cycles>,
     cpu_rate: Option<CpuRate>,
+    /// Cost of a frame in the switch and in each function of a chain; empty without functions that count their cycles.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    functions: Vec<FunctionCost>,
+}
+
+/// Cost of a frame in the switch, or in the functions at a position of a chain.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct FunctionCost {
+    /// Name of the switch, or position and program of the functions.
+    function: String,
+    /// Cycles for each frame that the part received.
+    cycles: Spread,
+    /// Cycles for each frame that the whole chain forwarded.
+    cycles_per_forwarded: Option<Spread>,
 }
 
 /// Rate that met a goal.
@@ -279,6 +301,25 @@ impl Case {
         self.own_cycles.as_ref().or(self.cpu_cycles.as_ref())
     }
 
+    /// Returns the cycles in each part of a chain: for each frame that the part received, and for each that the chain forwarded.
+    fn parts(&self) -> [String; 2] {
+        let joined = |cycles: fn(&FunctionCost) -> Option<&Spread>| {
+            let parts = self.functions.iter().filter_map(|part| {
+                let cycles = cycles(part)?.text(1.0, 0);
+                Some(format!("{}: {cycles}", part.function))
+            });
+            let parts: Vec<String> = parts.collect();
+            match parts.is_empty() {
+                true => "unknown".to_owned(),
+                false => parts.join("; "),
+            }
+        };
+        [
+            joined(|part| Some(&part.cycles)),
+            joined(|part| part.cycles_per_forwarded.as_ref()),
+        ]
+    }
+
     /// Returns a finding if a rate is a lower bound, and the switch takes more than [`CYCLES_MAX`] for a frame or may do so.
     fn lower_bound(&self) -> Option<Finding> {
         let bounds = self
@@ -330,6 +371,11 @@ fn is_at_least(goal: &Goal, limit: Option<&Limit>) -> bool {
 }
 
 impl Size {
+    /// Returns true if the cases have functions that count their cycles.
+    fn is_of_chains(&self) -> bool {
+        self.cases.iter().any(|case| !case.functions.is_empty())
+    }
+
     /// Returns the cells of a case, three for each goal.
     fn cells(&self, case: &Case, goals: &[&str]) -> Vec<String> {
         let mut cells = vec![case.name.clone(), case.description.clone()];
@@ -343,6 +389,10 @@ impl Size {
                 ],
                 None => ["none", "", ""].map(str::to_owned),
             });
+        }
+        if self.is_of_chains() {
+            cells.extend(case.parts());
+            return cells;
         }
         let unknown = || "unknown".to_owned();
         let costs = [&case.own_cycles, &case.cpu_cycles];
@@ -424,8 +474,12 @@ impl Study {
         write_json(self, path)
     }
 
-    /// Returns the verdicts on the goals of a study of switches, which count the switches or rates that miss them.
+    /// Returns the verdicts on the goals of the study of switches, which count the switches or rates that miss them. Other studies have
+    /// none.
     pub(crate) fn judge(&self) -> Vec<Judged> {
+        if self.summary.name != SHOOTOUT {
+            return Vec::new();
+        }
         vec![
             self.judged(
                 "switches with a rate `at least` that take more than 90 cycles a frame",
@@ -551,7 +605,9 @@ impl Study {
             Ok(octets) => format!("{octets} B"),
             Err(_) => size.frame_size.clone(),
         };
-        let mut titles = vec![frames, "switch".to_owned()];
+        let is_of_switches = self.summary.name == SHOOTOUT;
+        let subject = if is_of_switches { "switch" } else { "case" };
+        let mut titles = vec![frames, subject.to_owned()];
         for goal in &goals {
             let columns = [
                 format!("{goal}, Mpps"),
@@ -560,12 +616,18 @@ impl Study {
             ];
             titles.extend(columns);
         }
-        let costs = [
-            "cycles a frame, own account",
-            "cycles a frame, CPU time",
-            "Mpps at a full CPU",
-        ];
-        titles.extend(costs.map(str::to_owned));
+        let costs: &[&str] = match size.is_of_chains() {
+            true => &[
+                "cycles for each frame that a part received",
+                "cycles for each frame that the chain forwarded",
+            ],
+            false => &[
+                "cycles a frame, own account",
+                "cycles a frame, CPU time",
+                "Mpps at a full CPU",
+            ],
+        };
+        titles.extend(costs.iter().map(|title| (*title).to_owned()));
         let mut text = format!("| {} |\n", titles.join(" | "));
         text.push_str(&"|---".repeat(titles.len()));
         text.push_str("|\n");

@@ -266,6 +266,9 @@ fn part(name: &str, stored: &Stored) -> Result<String, String> {
     };
     if let Some((_, study)) = stored.studies.iter().find(|(file, _)| file == name) {
         let goals = study.judge();
+        if goals.is_empty() {
+            return Ok(study.text());
+        }
         let goals = goal_table(&[(&*study.summary.name, &*goals)]);
         return Ok([study.text(), goals].join("\n"));
     }

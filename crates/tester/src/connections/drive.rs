@@ -32,6 +32,30 @@ const SENDS_A_TURN: usize = 16;
 /// Sleep of an idle thread that may sleep.
 const PAUSE: Duration = Duration::from_micros(50);
 
+/// Time for which packets wait for space in a full ring, nanoseconds. A tester that was not running for a while sends what was due
+/// meanwhile at once, which may be more than the ring has space for. The device takes a whole ring of frames in less time.
+const FULL_TIMEOUT: u64 = 1_000_000;
+
+/// A ring that has had no space for all packets.
+#[derive(Clone, Copy, Debug, Default)]
+struct FullRing {
+    /// Time since which it has, nanoseconds; none if it has taken all packets.
+    since: Option<u64>,
+}
+
+impl FullRing {
+    /// Returns true if packets that the ring has no space for are lost: it has been full for [`FULL_TIMEOUT`].
+    fn loses(&mut self, now: u64) -> bool {
+        let since = *self.since.get_or_insert(now);
+        now.saturating_sub(since) > FULL_TIMEOUT
+    }
+
+    /// Notes that the ring has taken all packets.
+    fn note_all_taken(&mut self) {
+        self.since = None;
+    }
+}
+
 /// A port with its end of the conversations.
 #[derive(Debug)]
 struct Line<'port> {
@@ -42,7 +66,8 @@ struct Line<'port> {
     drops_when_full: bool,
     received: Burst,
     sending: Burst,
-    /// Packets that found no space in the transmit ring.
+    full: FullRing,
+    /// Packets that found the transmit ring, which is the device's receive queue, full for longer than [`FULL_TIMEOUT`].
     refused: u64,
 }
 
@@ -57,6 +82,7 @@ impl<'port> Line<'port> {
             drops_when_full: port.drops_when_full,
             received: Burst::new(eal),
             sending: Burst::new(eal),
+            full: FullRing::default(),
             refused: 0,
         }
     }
@@ -79,15 +105,19 @@ impl<'port> Line<'port> {
     }
 
     /// Sends waiting packets, as far as there are buffers and space in the ring.
-    fn send(&mut self, outbox: &mut VecDeque<Packet>) {
+    fn send(&mut self, outbox: &mut VecDeque<Packet>, now: u64) {
         let Some(tx) = &mut self.tx else {
             return;
         };
         for _ in 0..SENDS_A_TURN {
             if self.sending.is_empty() {
                 let count = outbox.len().min(BURST);
+                if count == 0 {
+                    self.full.note_all_taken();
+                    return;
+                }
                 // Without buffers, the packets wait.
-                if count == 0 || !self.sending.allocate(self.pool, count) {
+                if !self.sending.allocate(self.pool, count) {
                     return;
                 }
                 let mut packets = outbox.drain(..count);
@@ -101,7 +131,7 @@ impl<'port> Line<'port> {
             }
             tx.send(&mut self.sending);
             if !self.sending.is_empty() {
-                if !self.drops_when_full {
+                if !self.drops_when_full || !self.full.loses(now) {
                     return;
                 }
                 add(&mut self.refused, self.sending.len() as u64);
@@ -166,10 +196,10 @@ fn run_loop(
         }
         session.turn(now);
         if let (Some(end), Some(line)) = (&mut session.client, client.as_mut()) {
-            line.send(end.shared().outbox());
+            line.send(end.shared().outbox(), now);
         }
         if let (Some(end), Some(line)) = (&mut session.server, server.as_mut()) {
-            line.send(end.shared().outbox());
+            line.send(end.shared().outbox(), now);
         }
         let is_over = now >= limits.duration.saturating_add(limits.drain)
             || (now >= limits.duration && session.is_done(now));
@@ -276,7 +306,8 @@ impl Tester {
             missed: 0,
             longest_gap_ns: gaps.longest,
             longest_host_gap_ns: gaps.longest_of_host,
-            dropped_packets: refused,
+            dropped_packets: 0,
+            refused_packets: refused,
             receive_drops: self.receive_drops(&before),
             clock_error_ratio,
             links_down: self.links_down(),
@@ -345,5 +376,23 @@ impl Tester {
             ));
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_wait_for_a_full_ring_for_a_while_and_are_lost_until_it_takes_all() {
+        let mut full = FullRing::default();
+        assert!(!full.loses(5));
+        assert!(!full.loses(5 + FULL_TIMEOUT));
+        assert!(full.loses(6 + FULL_TIMEOUT));
+        assert!(full.loses(7 + FULL_TIMEOUT), "no further wait");
+        full.note_all_taken();
+        assert!(!full.loses(8 + FULL_TIMEOUT));
+        assert!(!full.loses(8 + 2 * FULL_TIMEOUT));
+        assert!(full.loses(9 + 2 * FULL_TIMEOUT));
     }
 }

@@ -182,8 +182,11 @@ pub struct ConnectionHealth {
     pub longest_gap_ns: u64,
     /// Longest time for which the host kept the tester from running, nanoseconds.
     pub longest_host_gap_ns: u64,
-    /// Packets that found no space in the tester, or no buffer, or a full transmit ring.
+    /// Packets that found no space in the tester, or no buffer.
     pub dropped_packets: u64,
+    /// Packets that found the device's receive queue full for longer than 1 ms. They are lost there, as frames of a load are.
+    #[serde(default)]
+    pub refused_packets: u64,
     /// Frames that the tester's own ports dropped.
     pub receive_drops: u64,
     /// Excess of the tester's time over the kernel's, as a ratio.
@@ -434,7 +437,7 @@ fn lost_frames(result: &ConnectionResult) -> Vec<InvalidReason> {
     }
     if health.dropped_packets > 0 {
         reasons.push(InvalidCause::Other.because(format!(
-            "the tester dropped {} of its own packets, because its transmit rings or buffers were full",
+            "the tester dropped {} of its own packets, because its tables or buffers were full",
             health.dropped_packets
         )));
     }
