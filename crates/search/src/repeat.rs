@@ -31,8 +31,8 @@ impl RepeatConfig {
 #[derive(Clone, Debug)]
 pub struct Repeat {
     config: RepeatConfig,
-    /// Whether the maximum rate of each search may be raised.
-    is_raising: bool,
+    /// Each search, before its first trial.
+    fresh: Reachable,
     /// The search under way.
     search: Reachable,
     done: Vec<RepeatedRun>,
@@ -47,9 +47,10 @@ impl Repeat {
     /// The error of [`RepeatConfig::validate`].
     pub fn new(config: RepeatConfig) -> Result<Self, ConfigError> {
         config.validate()?;
+        let fresh = Reachable::new(config.search.clone())?;
         Ok(Self {
-            search: Reachable::new(config.search.clone())?,
-            is_raising: false,
+            search: fresh.clone(),
+            fresh,
             done: Vec::new(),
             ledger: Ledger::default(),
             config,
@@ -61,7 +62,7 @@ impl Repeat {
     pub fn raising(self) -> Self {
         Self {
             search: self.search.raising(),
-            is_raising: true,
+            fresh: self.fresh.raising(),
             ..self
         }
     }
@@ -80,14 +81,7 @@ impl Repeat {
             duration_s,
             findings: result.findings,
         });
-        // Its parameters were good for the first one.
-        if let Ok(search) = Reachable::new(self.config.search.clone()) {
-            self.search = if self.is_raising {
-                search.raising()
-            } else {
-                search
-            };
-        }
+        self.search = self.fresh.clone();
     }
 
     fn result(&self) -> SearchResult {

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use quietwire_memory::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use quietwire_memory::atomic::{AtomicU32, AtomicU64, Ordering};
 use quietwire_memory::{Mapping, SharedSlice};
 
 use super::layout::QueueLayout;
@@ -74,27 +74,6 @@ impl Packed {
         // Positions are those of two turns of the ring.
         let two_turns = size.wrapping_mul(2).wrapping_sub(1);
         position.wrapping_sub(old) & two_turns < new.wrapping_sub(old)
-    }
-
-    /// Returns true if the device's request, as visible now, covers a descriptor that was published after the last check (sections 2.8.10
-    /// and 2.8.14).
-    #[inline(always)]
-    fn wants_notification(&self) -> bool {
-        let (old, new) = (self.checked, self.published);
-        let Some(event) = self.device_event.get(EVENT) else {
-            return false;
-        };
-        let event = event.load(Ordering::Relaxed);
-        let (off_wrap, flags) = packed::event_fields(event);
-        match flags {
-            packed::EVENT_DISABLE => false,
-            packed::EVENT_DESCRIPTOR if self.event_index => {
-                Self::passes(off_wrap, old, new, self.size)
-            }
-            // The device wants all notifications, or the flags are unknown to the specification: a surplus notification is
-            // harmless.
-            _ => true,
-        }
     }
 }
 
@@ -214,7 +193,7 @@ impl Queue for Packed {
     }
 
     #[inline(always)]
-    fn publish(&mut self) -> bool {
+    fn make_visible(&mut self) -> bool {
         let (old, new) = (self.published, self.offered);
         if old == new {
             return false;
@@ -231,26 +210,37 @@ impl Queue for Packed {
         if let Some(shared) = self.second_word(old) {
             shared.store(first, Ordering::Release);
         }
-        if new.wrapping_sub(self.checked) >= self.size {
-            return self.settle();
-        }
-        let is_wanted = self.wants_notification();
-        if is_wanted {
-            self.checked = new;
-        }
-        is_wanted
+        true
     }
 
     #[inline(always)]
-    fn settle(&mut self) -> bool {
-        if self.checked == self.published {
+    fn unchecked(&self) -> (u16, u16) {
+        (self.published.wrapping_sub(self.checked), self.size)
+    }
+
+    // Sections 2.8.10 and 2.8.14.
+    #[inline(always)]
+    fn wants_notification(&self) -> bool {
+        let (old, new) = (self.checked, self.published);
+        let Some(event) = self.device_event.get(EVENT) else {
             return false;
+        };
+        let event = event.load(Ordering::Relaxed);
+        let (off_wrap, flags) = packed::event_fields(event);
+        match flags {
+            packed::EVENT_DISABLE => false,
+            packed::EVENT_DESCRIPTOR if self.event_index => {
+                Self::passes(off_wrap, old, new, self.size)
+            }
+            // The device wants all notifications, or the flags are unknown to the specification: a surplus notification is
+            // harmless.
+            _ => true,
         }
-        // The device writes its request, executes a barrier, and reads the first word: one of the two sees what the other wrote.
-        fence(Ordering::SeqCst);
-        let is_wanted = self.wants_notification();
+    }
+
+    #[inline(always)]
+    fn note_checked(&mut self) {
         self.checked = self.published;
-        is_wanted
     }
 }
 

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use quietwire_memory::Mapping;
+use quietwire_memory::atomic::{Ordering, fence};
 
 use super::layout::{Layout, QueueLayout};
 use crate::features::{F_ACCESS_PLATFORM, F_IN_ORDER, F_RING_PACKED, F_VERSION_1};
@@ -122,17 +123,58 @@ pub trait Queue: sealed::Sealed + Sized {
     #[doc(hidden)]
     fn offered(&self, at: u16) -> u16;
 
+    /// Makes all offered chains visible to the device. Returns false if there are none.
+    #[doc(hidden)]
+    fn make_visible(&mut self) -> bool;
+
+    /// Returns the number of slots or chains, in the unit of [`Self::unpublished`], that were made visible after the last check whether the
+    /// device wants a notification, and the number of those of a whole ring.
+    #[doc(hidden)]
+    fn unchecked(&self) -> (u16, u16);
+
+    /// Returns true if the device's request, as visible now, covers one of those.
+    #[doc(hidden)]
+    fn wants_notification(&self) -> bool;
+
+    /// Notes that the device's request is known for all of those.
+    #[doc(hidden)]
+    fn note_checked(&mut self);
+
     /// Makes all offered chains visible to the device. Returns true if the device is known to want a notification.
     ///
     /// A device that requests notifications at the same time can be missed: its request is read without a barrier after the chains are
     /// published, because a barrier waits until all writes to buffers have reached the cache. [`Self::settle`] closes this gap. After at
     /// most a whole ring, this call closes it.
     #[doc(hidden)]
-    fn publish(&mut self) -> bool;
+    #[inline(always)]
+    fn publish(&mut self) -> bool {
+        if !self.make_visible() {
+            return false;
+        }
+        let (unchecked, ring) = self.unchecked();
+        if unchecked >= ring {
+            return self.settle();
+        }
+        let is_wanted = self.wants_notification();
+        if is_wanted {
+            self.note_checked();
+        }
+        is_wanted
+    }
 
     /// Checks once more whether the device wants a notification of what was published since the last check. No cost if that is known.
     #[doc(hidden)]
-    fn settle(&mut self) -> bool;
+    #[inline(always)]
+    fn settle(&mut self) -> bool {
+        if self.unchecked().0 == 0 {
+            return false;
+        }
+        // The device writes its request, executes a barrier, and reads what is available: one of the two sees what the other wrote.
+        fence(Ordering::SeqCst);
+        let is_wanted = self.wants_notification();
+        self.note_checked();
+        is_wanted
+    }
 }
 
 /// Returns the index of the first 64-bit word of a slot's descriptor, the address.

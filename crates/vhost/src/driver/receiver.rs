@@ -6,7 +6,7 @@ use std::sync::Arc;
 use quietwire_memory::atomic::AtomicU8;
 use quietwire_memory::{Mapping, SharedSlice, Span};
 
-use super::buffers::Buffers;
+use super::buffers::{BufferView, Buffers};
 use super::layout::Layout;
 use super::queue::{Fault, Queue, SetupError, prepare};
 use super::{BURST, PREFETCH_AHEAD};
@@ -96,6 +96,31 @@ struct Piece {
 struct Entry {
     slot: u16,
     len: u32,
+}
+
+impl Entry {
+    /// Returns the header in the buffer, or [`RawHeader::PLAIN`] if no feature uses it.
+    #[inline(always)]
+    fn header(self, buffers: BufferView<'_>, has_header: bool) -> Option<RawHeader> {
+        if !has_header {
+            return Some(RawHeader::PLAIN);
+        }
+        Some(RawHeader::new(&buffers.header(self.slot)?.read_array()?))
+    }
+
+    /// Returns the octets of the frame with this header if it lies in this buffer, which has space for `capacity` octets.
+    #[inline(always)]
+    fn contiguous_length(
+        self,
+        header: RawHeader,
+        mergeable: bool,
+        capacity: usize,
+    ) -> Option<usize> {
+        let len = self.len as usize;
+        let is_contiguous =
+            (!mergeable || header.num_buffers() == 1) && len > HEADER_LEN && len <= capacity;
+        is_contiguous.then(|| len.wrapping_sub(HEADER_LEN))
+    }
 }
 
 /// Receive queue on a ring of either kind.
@@ -190,10 +215,7 @@ impl<Q: Queue> Receiver<Q> {
         }
         let entry = *self.entries.get(self.at)?;
         self.prefetch(self.at.wrapping_add(PREFETCH_AHEAD));
-        if !self.has_header {
-            return Some((entry, RawHeader::PLAIN));
-        }
-        let header = RawHeader::new(&self.buffers.header(entry.slot)?.read_array()?);
+        let header = entry.header(self.buffers.view(), self.has_header)?;
         Some((entry, header))
     }
 
@@ -225,21 +247,11 @@ impl<Q: Queue> Receiver<Q> {
             if let Some(next) = ahead.next() {
                 buffers.prefetch(next.slot, next.len as usize, has_header);
             }
-            let header = match has_header.then(|| buffers.header(entry.slot)) {
-                None => RawHeader::PLAIN,
-                Some(header) => match header.and_then(|header| header.read_array()) {
-                    Some(octets) => RawHeader::new(&octets),
-                    None => break,
-                },
-            };
-            let len = entry.len as usize;
-            if len <= HEADER_LEN
-                || len > buffers.capacity()
-                || mergeable && header.num_buffers() != 1
-            {
+            let Some(header) = entry.header(buffers, has_header) else {
                 break;
-            }
-            let Some(frame) = buffers.data(entry.slot, len.wrapping_sub(HEADER_LEN)) else {
+            };
+            let length = entry.contiguous_length(header, mergeable, buffers.capacity());
+            let Some(frame) = length.and_then(|length| buffers.data(entry.slot, length)) else {
                 break;
             };
             if !take(frame, header) {
@@ -259,11 +271,9 @@ impl<Q: Queue> Receiver<Q> {
     #[inline(always)]
     fn peek_contiguous(&self) -> Option<(Entry, usize, RawHeader)> {
         let (entry, header) = self.peek()?;
-        let len = entry.len as usize;
-        let is_contiguous = (!self.mergeable || header.num_buffers() == 1)
-            && len > HEADER_LEN
-            && len <= self.buffers.capacity();
-        is_contiguous.then(|| (entry, len.wrapping_sub(HEADER_LEN), header))
+        let capacity = self.buffers.capacity();
+        let length = entry.contiguous_length(header, self.mergeable, capacity)?;
+        Some((entry, length, header))
     }
 
     /// Returns the next of the buffers that [`Self::ready`] counted, with the others of the same frame. `None` at the end,

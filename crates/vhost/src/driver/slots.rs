@@ -65,8 +65,7 @@ impl Slots {
     /// Returns the slot that is taken after `skip` others, if none returns before.
     #[inline(always)]
     pub(super) fn upcoming(&self, skip: u16) -> u16 {
-        let at = self.head.wrapping_add(skip) & self.mask;
-        self.free.get(usize::from(at)).copied().unwrap_or(0)
+        self.row().upcoming(skip.into())
     }
 
     /// Returns the slots that are taken next, as [`Self::upcoming`] does, while nothing is taken or returned.

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use quietwire_memory::atomic::{AtomicU16, AtomicU64, Ordering, fence};
+use quietwire_memory::atomic::{AtomicU16, AtomicU64, Ordering};
 use quietwire_memory::{Mapping, SharedSlice};
 
 use super::layout::QueueLayout;
@@ -194,7 +194,7 @@ impl Queue for Split {
     }
 
     #[inline(always)]
-    fn publish(&mut self) -> bool {
+    fn make_visible(&mut self) -> bool {
         let new = self.offered;
         let Some(index) = self.avail.get(split::INDEX) else {
             return false;
@@ -205,31 +205,15 @@ impl Queue for Split {
         self.published = new;
         // Release: descriptors and entries are visible before the index.
         index.store(new, Ordering::Release);
-        if new.wrapping_sub(self.checked) > self.mask {
-            return self.settle();
-        }
-        let is_wanted = self.wants_notification();
-        if is_wanted {
-            self.checked = new;
-        }
-        is_wanted
+        true
     }
 
     #[inline(always)]
-    fn settle(&mut self) -> bool {
-        if self.checked == self.published {
-            return false;
-        }
-        // The device writes its request, executes a barrier, and reads the index: one of the two sees what the other wrote.
-        fence(Ordering::SeqCst);
-        let is_wanted = self.wants_notification();
-        self.checked = self.published;
-        is_wanted
+    fn unchecked(&self) -> (u16, u16) {
+        let unchecked = self.published.wrapping_sub(self.checked);
+        (unchecked, self.mask.wrapping_add(1))
     }
-}
 
-impl Split {
-    /// Returns true if the device's request, as visible now, covers an entry that was published after the last check.
     #[inline(always)]
     fn wants_notification(&self) -> bool {
         if self.event_index {
@@ -242,5 +226,10 @@ impl Split {
             let flags = self.used_head.get(split::FLAGS);
             flags.is_some_and(|flags| flags.load(Ordering::Relaxed) & split::USED_NO_NOTIFY == 0)
         }
+    }
+
+    #[inline(always)]
+    fn note_checked(&mut self) {
+        self.checked = self.published;
     }
 }
