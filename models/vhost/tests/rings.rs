@@ -101,7 +101,7 @@ fn number_of(octets: [u8; FRAME]) -> u8 {
     number
 }
 
-/// Sends a frame and publishes it. Returns `None` if the ring is full, otherwise whether the device wants a notification.
+/// Sends a frame and publishes it. Returns `None` if the ring is full, otherwise whether the device is known to want a notification.
 fn driver_sends<Q: Queue>(sender: &mut driver::Sender<Q>, number: u8) -> Option<bool> {
     if sender.ready(1) == 0 {
         return None;
@@ -207,15 +207,20 @@ fn receive<Q: Queue + Send + 'static>(frames: u8) {
     assert_eq!(sender.counters(), ring::Counters::default());
 }
 
-/// The device requests notifications before it sleeps; the driver publishes a frame. At least one of both notices the other.
-fn sleep<Q: Queue + Send + 'static>(more: u64) {
+/// The device requests notifications before it sleeps; the driver publishes `frames` frames, each for itself, and then settles whether the
+/// device wants a notification. At least one of both notices the other.
+fn sleep<Q: Queue + Send + 'static>(more: u64, frames: u8) {
     let (mut sender, mut receiver) = to_device::<Q>(more);
     receiver.request_notifications(false);
     let thread = spawn(move || {
         receiver.request_notifications(true);
         receiver.ready(1) == 0
     });
-    let is_woken = driver_sends(&mut sender, 1) == Some(true);
+    let mut is_woken = false;
+    for number in 1..=frames {
+        is_woken |= driver_sends(&mut sender, number) == Some(true);
+    }
+    is_woken |= sender.settle();
     let sleeps = thread.join().unwrap();
     assert!(!sleeps || is_woken, "asleep beside a frame");
 }
@@ -263,8 +268,10 @@ fn the_models_find_weak_orders() {
 #[test]
 fn a_device_that_goes_to_sleep_is_woken() {
     for more in [0, F_EVENT_IDX] {
-        check_with(3, move || sleep::<Split>(more));
-        check_with(3, move || sleep::<Packed>(more));
+        for frames in 1..=SIZE as u8 {
+            check_with(3, move || sleep::<Split>(more, frames));
+            check_with(3, move || sleep::<Packed>(more, frames));
+        }
     }
 }
 
@@ -272,7 +279,7 @@ fn a_device_that_goes_to_sleep_is_woken() {
 fn the_models_find_missing_fences() {
     for more in [0, F_EVENT_IDX] {
         for model in [sleep::<Split>, sleep::<Packed>] {
-            let message = found(Defect::NoFences, move || model(more));
+            let message = found(Defect::NoFences, move || model(more, 1));
             assert!(message.contains("asleep beside a frame"), "{message}");
         }
     }
