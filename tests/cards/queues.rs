@@ -246,6 +246,7 @@ fn flows_spread_evenly_over_the_queues_of_igb_and_stay_in_order() {
         let moved = queues(&mut guest, "a");
         assert_eq!(moved[&queue].cpu, other, "{}", described(&moved));
         all_queues_receive(&mut guest);
+        entries_move(&mut guest);
         busy_queues_move(&mut guest);
         guest.stop_switch();
     });
@@ -264,6 +265,36 @@ fn all_queues_receive(guest: &mut CardGuest) {
     let received = received_since(guest, "a", &before, FEW_FLOWS * SEQUENCES);
     let is_in_use = received.values().all(|queue| queue.frames > 0);
     assert!(is_in_use, "{}", described(&received));
+}
+
+/// Moves half of the flows of a queue of the first card to its next queue. Checks that the next queue then receives three times as much, and
+/// that flows stay complete and in order.
+fn entries_move(guest: &mut CardGuest) {
+    const SEQUENCES: u32 = 2;
+    let entries = |guest: &mut CardGuest| -> Vec<u64> {
+        let queues = guest.show("queues");
+        let of_port = queues.iter().filter(|queue| queue["port"] == "a");
+        of_port
+            .map(|queue| {
+                queue["entries"]
+                    .as_u64()
+                    .unwrap_or_else(|| panic!("{queue}"))
+            })
+            .collect()
+    };
+    assert_eq!(entries(guest), [32; 4]);
+    guest.run("quietwire switch set queue a 0 --to-queue 1 --entries 16");
+    assert_eq!(entries(guest), [16, 48, 32, 32]);
+    let before = queues(guest, "a");
+    flows_arrive_in_order(guest, FLOWS, SEQUENCES, false);
+    let received = received_since(guest, "a", &before, FLOWS * SEQUENCES);
+    // As if each queue had entries of its own.
+    let of_entry = sum(&received) as f64 / 128.0;
+    for (queue, entries) in received.values().zip([16.0, 48.0, 32.0, 32.0]) {
+        let expected = of_entry * entries;
+        let is_near = (queue.frames as f64 - expected).abs() <= TOLERANCE * expected;
+        assert!(is_near, "{expected}: {}", described(&received));
+    }
 }
 
 /// Starts the switch again with automatic rebalancing, and all queues of the first card on one CPU. Checks that the switch moves some of

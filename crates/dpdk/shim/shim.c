@@ -303,40 +303,37 @@ qw_interrupt_receivers(struct rte_eth_conf *conf)
 }
 
 int
-qw_spread_queues(uint16_t port, uint16_t queues)
+qw_set_redirection_table(uint16_t port, const uint16_t *queues, uint16_t entries)
 {
 	struct rte_eth_rss_reta_entry64 table[RTE_ETH_RSS_RETA_SIZE_512 / RTE_ETH_RETA_GROUP_SIZE];
-	struct rte_eth_dev_info info;
 	uint16_t i;
-	int code = rte_eth_dev_info_get(port, &info);
 
-	if (code != 0)
-		return code;
-	if (queues < 2 || info.reta_size == 0 || info.reta_size > RTE_ETH_RSS_RETA_SIZE_512)
-		return 0;
+	if (entries > RTE_ETH_RSS_RETA_SIZE_512)
+		return -EINVAL;
 	memset(table, 0, sizeof(table));
-	for (i = 0; i < info.reta_size; i++) {
+	for (i = 0; i < entries; i++) {
 		table[i / RTE_ETH_RETA_GROUP_SIZE].mask |= UINT64_C(1) << i % RTE_ETH_RETA_GROUP_SIZE;
-		table[i / RTE_ETH_RETA_GROUP_SIZE].reta[i % RTE_ETH_RETA_GROUP_SIZE] = i % queues;
+		table[i / RTE_ETH_RETA_GROUP_SIZE].reta[i % RTE_ETH_RETA_GROUP_SIZE] = queues[i];
 	}
-	return rte_eth_dev_rss_reta_update(port, table, info.reta_size);
+	return rte_eth_dev_rss_reta_update(port, table, entries);
 }
 
 int
-qw_queue_of_hash(uint16_t port, uint16_t entry)
+qw_redirection_table(uint16_t port, uint16_t *queues, uint16_t entries)
 {
 	struct rte_eth_rss_reta_entry64 table[RTE_ETH_RSS_RETA_SIZE_512 / RTE_ETH_RETA_GROUP_SIZE];
-	struct rte_eth_dev_info info;
-	int code = rte_eth_dev_info_get(port, &info);
+	uint16_t i;
+	int code;
 
-	if (code != 0)
-		return code;
-	if (entry >= info.reta_size || info.reta_size > RTE_ETH_RSS_RETA_SIZE_512)
-		return -ENOENT;
+	if (entries > RTE_ETH_RSS_RETA_SIZE_512)
+		return -EINVAL;
 	memset(table, 0, sizeof(table));
-	table[entry / RTE_ETH_RETA_GROUP_SIZE].mask = UINT64_C(1) << entry % RTE_ETH_RETA_GROUP_SIZE;
-	code = rte_eth_dev_rss_reta_query(port, table, info.reta_size);
-	return code < 0 ? code : table[entry / RTE_ETH_RETA_GROUP_SIZE].reta[entry % RTE_ETH_RETA_GROUP_SIZE];
+	for (i = 0; i < entries; i++)
+		table[i / RTE_ETH_RETA_GROUP_SIZE].mask |= UINT64_C(1) << i % RTE_ETH_RETA_GROUP_SIZE;
+	code = rte_eth_dev_rss_reta_query(port, table, entries);
+	for (i = 0; code == 0 && i < entries; i++)
+		queues[i] = table[i / RTE_ETH_RETA_GROUP_SIZE].reta[i % RTE_ETH_RETA_GROUP_SIZE];
+	return code;
 }
 
 int

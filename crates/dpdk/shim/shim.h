@@ -117,11 +117,11 @@ int qw_hash_flows(struct rte_eth_conf *conf, const struct rte_eth_dev_info *info
 /* Has the receive queues of a port that is going to be configured interrupt. */
 void qw_interrupt_receivers(struct rte_eth_conf *conf);
 
-/*
- * Spreads the redirection table of a started port over its first receive queues. Returns 0, also for a device without a
- * table, or a negative errno.
- */
-int qw_spread_queues(uint16_t port, uint16_t queues);
+/* Sets all entries of the redirection table of a started port, at most 512. Returns 0 or a negative errno. */
+int qw_set_redirection_table(uint16_t port, const uint16_t *queues, uint16_t entries);
+
+/* Writes the queues of all entries of the redirection table of a port, at most 512. Returns 0 or a negative errno. */
+int qw_redirection_table(uint16_t port, uint16_t *queues, uint16_t entries);
 
 /*
  * Notes from now on if the device of a port is removed: by the kernel's request to release it (vfio, rte_dev_event_callback_register)
@@ -141,9 +141,6 @@ void qw_note_reset(uint16_t port);
 
 /* Returns 1 at the first call after the first reset since qw_watch_removal, otherwise 0. */
 int qw_take_reset(uint16_t port);
-
-/* Returns the queue of an entry of the redirection table, or a negative errno. */
-int qw_queue_of_hash(uint16_t port, uint16_t entry);
 
 /* Returns 1 if qw_request_segments was called for a frame, and writes its arguments. */
 int qw_is_to_segment(const struct rte_mbuf *mbuf, uint16_t *l2, uint16_t *l3, uint16_t *l4, uint16_t *size, int *is_ipv4,

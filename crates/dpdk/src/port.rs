@@ -429,6 +429,32 @@ impl PortHandle {
         }
     }
 
+    /// Returns the receive queue of each entry of a card's redirection table, which the hash of a flow selects; none for other ports and cards
+    /// without a table.
+    #[must_use]
+    pub fn redirection_table(&self) -> Vec<u16> {
+        match &self.inner.backend {
+            Backend::Device(device) => device.redirection_table(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Sets the receive queue of each entry of a card's redirection table.
+    ///
+    /// # Errors
+    /// [`Error::Steering`]: the port has no table, the driver's error, or a table of another length or with a queue that the port does not
+    /// have. The former table stays.
+    pub fn set_redirection_table(&self, table: &[u16]) -> Result<(), Error> {
+        match &self.inner.backend {
+            Backend::Device(device) => device.set_redirection_table(table),
+            _ => Err(Error::Steering {
+                port: self.inner.name.clone(),
+                uri: self.inner.uri.to_string(),
+                cause: "only cards have a redirection table".to_owned(),
+            }),
+        }
+    }
+
     /// Returns the guest of a vhost-user port while it is connected.
     #[must_use]
     pub fn guest(&self) -> Option<Guest> {

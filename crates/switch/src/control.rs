@@ -291,6 +291,17 @@ pub enum Request {
         /// CPU of the thread.
         cpu: u32,
     },
+    /// Moves entries of a card's redirection table to another queue of the port. The reply is a [`crate::report::MoveReport`].
+    MoveEntries {
+        /// Name of the port.
+        port: String,
+        /// Number of the receive queue that they select now.
+        queue: u16,
+        /// Number of the other receive queue.
+        to_queue: u16,
+        /// Number of entries.
+        entries: u16,
+    },
 }
 
 /// A reply of the switch. The request determines the type of the result ([`crate::report`]).

@@ -78,6 +78,7 @@ use quietwire_tables::route::{Interfaces, Router};
 use removed::RemovedPorts;
 use wiring::Wiring;
 
+pub(crate) use balance::Part;
 pub(crate) use slot::Slot;
 pub(crate) use threads::Forwarder;
 

@@ -352,6 +352,9 @@ pub struct QueueReport {
     pub is_mapped: bool,
     /// Share of a CPU that its frames cost, 0 to 1, over the last few seconds. `None` in the first few seconds.
     pub load: Option<f64>,
+    /// Entries of the card's redirection table that select it. `None` without such a table.
+    #[serde(default)]
+    pub entries: Option<u16>,
     /// Polls that returned frames.
     pub bursts: u64,
     /// Non-empty polls by burst size: 1, 2, up to 4, up to 8, up to 16, up to 32, up to 64 frames.
@@ -362,7 +365,7 @@ pub struct QueueReport {
     pub cycles: u64,
 }
 
-/// A performed or proposed move of a receive queue from one thread to another.
+/// A performed or proposed move of a receive queue, or of a part of its flows, from one thread to another.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MoveReport {
     /// Time of the move, seconds since the switch started.
@@ -375,6 +378,12 @@ pub struct MoveReport {
     pub from: u32,
     /// CPU of the thread that serves it.
     pub to: u32,
+    /// Entries of the card's redirection table that moved to another queue. `None` if the whole queue moved.
+    #[serde(default)]
+    pub entries: Option<u16>,
+    /// Number of that other queue.
+    #[serde(default)]
+    pub to_queue: Option<u16>,
     /// The reason.
     pub reason: String,
 }

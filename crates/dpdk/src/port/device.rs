@@ -7,6 +7,7 @@ mod flow_control;
 mod flow_rules;
 mod promiscuous;
 mod properties;
+mod redirection;
 mod segmentation;
 mod sender;
 
@@ -407,11 +408,7 @@ impl Device {
             self.check(code, "watching for the removal of the device")?;
         }
         self.drop_unsteered(options);
-        // SAFETY: started; the queues exist.
-        let code = unsafe { sys::qw_spread_queues(self.id, options.rx_queues) };
-        if code < 0 && code != -nix::libc::ENOTSUP {
-            self.check(code, "spreading flows over the receive queues")?;
-        }
+        self.spread_flows(options.rx_queues)?;
         self.receive_all()?;
         self.set_flow_control()?;
         match self.uri {

@@ -19,7 +19,7 @@ use super::{Answer, Request, Subject};
 use crate::config::rules::SetName;
 use crate::config::{Change, Plan, Seccomp, Settings};
 use crate::denied_calls::{self, DeniedCalls};
-use crate::engine::Engine;
+use crate::engine::{Engine, Part};
 use crate::error::SwitchError;
 use crate::layer3::{Layer3, RouteQuery};
 use crate::replication::Replication;
@@ -294,6 +294,15 @@ impl Controller {
             Request::Watch(request) => result(self.engine.watch(request)),
             Request::MoveQueue { port, queue, cpu } => {
                 result(self.engine.move_by_hand(&port, queue, cpu))
+            }
+            Request::MoveEntries {
+                port,
+                queue,
+                to_queue,
+                entries,
+            } => {
+                let part = Part { to_queue, entries };
+                result(self.engine.move_entries_by_hand(&port, queue, part))
             }
         }
     }

@@ -5,6 +5,9 @@
 //! Load is the share of a CPU that a queue's frames cost. Queues move one after another from the busiest thread to the least busy one, as
 //! long as a move lowers the highest load by more than the hysteresis. The hysteresis prevents a queue with a varying load from moving back
 //! and forth.
+//!
+//! If no move of a queue helps, entries of a card's redirection table move from a queue of the busiest thread to a queue of the same card on
+//! another thread. All entries of a queue count as equally busy.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,6 +26,8 @@ pub(crate) struct Load {
     pub(crate) share: f64,
     /// Mapped by configuration, so it never moves.
     pub(crate) is_mapped: bool,
+    /// Entries of the redirection table that select it, 0 without a table.
+    pub(crate) entries: u16,
 }
 
 /// Cost of each queue at the last sample.
@@ -33,18 +38,28 @@ pub(crate) struct Loads {
     pub(super) at: Option<Instant>,
 }
 
-/// A proposed move of a queue.
+/// A proposed move of a queue, or of a part of its flows.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Move {
     pub(crate) id: QueueId,
     pub(crate) from: u32,
     pub(crate) to: u32,
+    /// The part that moves; `None` for the whole queue.
+    pub(crate) part: Option<Part>,
     pub(crate) reason: MoveReason,
+}
+
+/// Entries of a redirection table that move to another queue of the same port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub(crate) to_queue: u16,
+    pub(crate) entries: u16,
 }
 
 /// Reason of a move: loads before and after, shares of a CPU.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct MoveReason {
+    /// Load of what moves.
     pub(crate) queue: f64,
     pub(crate) from_before: f64,
     pub(crate) to_before: f64,
@@ -70,21 +85,45 @@ pub(crate) fn balance(loads: &[Load], cpus: &[u32], rules: &Rules) -> Vec<Move> 
     let mut loads = loads.to_vec();
     let mut moves = Vec::new();
     while moves.len() < rules.moves_max
-        && let Some(found) = best_move(&loads, cpus, rules)
+        && let Some(found) =
+            best_move(&loads, cpus, rules).or_else(|| best_part(&loads, cpus, rules))
     {
-        for load in loads.iter_mut().filter(|load| load.id == found.id) {
-            load.cpu = found.to;
-        }
+        apply(&mut loads, &found);
         moves.push(found);
     }
     moves
 }
 
-fn best_move(loads: &[Load], cpus: &[u32], rules: &Rules) -> Option<Move> {
+/// Changes loads to those expected after a move.
+fn apply(loads: &mut [Load], found: &Move) {
+    for load in loads.iter_mut() {
+        let is_moved = load.id == found.id;
+        match found.part {
+            None if is_moved => load.cpu = found.to,
+            Some(part) if is_moved => {
+                load.entries = load.entries.saturating_sub(part.entries);
+                load.share -= found.reason.queue;
+            }
+            Some(part) if load.id == (found.id.0, part.to_queue) => {
+                load.entries = load.entries.saturating_add(part.entries);
+                load.share += found.reason.queue;
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Returns the load of each CPU.
+fn totals(loads: &[Load], cpus: &[u32]) -> BTreeMap<u32, f64> {
     let mut totals: BTreeMap<u32, f64> = cpus.iter().map(|cpu| (*cpu, 0.0)).collect();
     for load in loads {
         *totals.entry(load.cpu).or_default() += load.share;
     }
+    totals
+}
+
+fn best_move(loads: &[Load], cpus: &[u32], rules: &Rules) -> Option<Move> {
+    let totals = totals(loads, cpus);
     let (from, from_before) = extreme(&totals, f64::gt)?;
     let (to, to_before) = extreme(&totals, f64::lt)?;
     if from_before < rules.threshold || from == to {
@@ -100,12 +139,69 @@ fn best_move(loads: &[Load], cpus: &[u32], rules: &Rules) -> Option<Move> {
         id: best.id,
         from,
         to,
+        part: None,
         reason: MoveReason {
             queue: best.share,
             from_before,
             to_before,
         },
     })
+}
+
+/// Returns the entries of a redirection table whose move lowers the load of the busiest thread most. A queue keeps at least one entry.
+fn best_part(loads: &[Load], cpus: &[u32], rules: &Rules) -> Option<Move> {
+    let totals = totals(loads, cpus);
+    let (from, from_before) = extreme(&totals, f64::gt)?;
+    if from_before < rules.threshold {
+        return None;
+    }
+    let busy = loads
+        .iter()
+        .filter(|load| load.cpu == from && load.entries > 1);
+    let pairs = busy.flat_map(|load| {
+        let others = loads.iter().filter(move |other| {
+            other.id.0 == load.id.0 && other.cpu != from && cpus.contains(&other.cpu)
+        });
+        others.map(move |other| (load, other))
+    });
+    let found = pairs.filter_map(|(load, other)| {
+        let to_before = totals.get(&other.cpu).copied()?;
+        let of_entry = load.share / f64::from(load.entries);
+        // Both threads are equally busy afterwards.
+        let wanted = ((from_before - to_before) / 2.0 / of_entry).round();
+        let entries = whole(wanted).min(load.entries.saturating_sub(1));
+        let moved = of_entry * f64::from(entries);
+        let after = (from_before - moved).max(to_before + moved);
+        (from_before - after >= rules.improvement).then_some((
+            after,
+            Move {
+                id: load.id,
+                from,
+                to: other.cpu,
+                part: Some(Part {
+                    to_queue: other.id.1,
+                    entries,
+                }),
+                reason: MoveReason {
+                    queue: moved,
+                    from_before,
+                    to_before,
+                },
+            },
+        ))
+    });
+    found
+        .min_by(|(a, _), (b, _)| a.total_cmp(b))
+        .map(|(_, found)| found)
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "values beyond the limits of 16 bits become these limits, and NaN becomes 0"
+)]
+const fn whole(number: f64) -> u16 {
+    number as u16
 }
 
 /// Returns the first thread whose load exceeds all others in the given order.
@@ -131,6 +227,16 @@ mod tests {
             cpu,
             share,
             is_mapped: false,
+            entries: 0,
+        }
+    }
+
+    /// A queue of port 0 whose card has a table.
+    fn with_entries(queue: u16, cpu: u32, share: f64, entries: u16) -> Load {
+        Load {
+            id: (0, queue),
+            entries,
+            ..load(0, cpu, share)
         }
     }
 
@@ -170,19 +276,65 @@ mod tests {
         assert!(balance(&mapped, &[1, 2], &rules).is_empty());
     }
 
+    #[test]
+    fn entries_of_a_table_move_if_no_queue_does() {
+        let loads = [with_entries(0, 1, 0.9, 64), with_entries(1, 2, 0.1, 64)];
+        let moves = balance(&loads, &[1, 2], &Rules::default());
+        let [found] = moves[..] else {
+            panic!("{moves:?}")
+        };
+        assert_eq!((found.id, found.from, found.to), ((0, 0), 1, 2));
+        // 28 of 64 entries have 44 % of the load of the queue.
+        let part = Part {
+            to_queue: 1,
+            entries: 28,
+        };
+        assert_eq!(found.part, Some(part));
+        assert_eq!(
+            found.reason.to_string(),
+            "queue load 39 %, thread loads change from 90 % and 10 % to 51 % and 49 %"
+        );
+        // A queue that can move goes first, mapped queues give entries, and the last entry stays.
+        let both = [
+            with_entries(0, 1, 0.5, 64),
+            with_entries(1, 2, 0.1, 64),
+            load(1, 1, 0.4),
+        ];
+        assert_eq!(balance(&both, &[1, 2], &Rules::default())[0].part, None);
+        let mapped = [
+            Load {
+                is_mapped: true,
+                ..with_entries(0, 1, 0.9, 2)
+            },
+            with_entries(1, 2, 0.0, 126),
+        ];
+        let moves = balance(&mapped, &[1, 2], &Rules::default());
+        assert_eq!(moves[0].part.unwrap().entries, 1);
+        let single = [with_entries(0, 1, 0.9, 1), with_entries(1, 2, 0.1, 127)];
+        assert!(balance(&single, &[1, 2], &Rules::default()).is_empty());
+        // The queues of another port do not share the table.
+        let other = [with_entries(0, 1, 0.9, 64), load(1, 2, 0.1)];
+        assert!(balance(&other, &[1, 2], &Rules::default()).is_empty());
+    }
+
     proptest! {
         #[test]
         fn the_highest_load_falls_with_every_move_and_then_nothing_is_left_to_do(
-            shares in prop::collection::vec((0.0..1.0f64, 0u32..4, any::<bool>()), 0..40)
+            shares in prop::collection::vec(
+                (0.0..1.0f64, 0u32..4, any::<bool>(), 0u16..3, 0u16..200),
+                0..40,
+            )
         ) {
             let rules = Rules { moves_max: 1000, ..Rules::default() };
             let cpus = [0, 1, 2, 3];
             let mut loads: Vec<Load> = shares
                 .iter()
                 .enumerate()
-                .map(|(port, (share, cpu, is_mapped))| Load {
+                .map(|(queue, (share, cpu, is_mapped, port, entries))| Load {
+                    id: (*port, queue as u16),
                     is_mapped: *is_mapped,
-                    ..load(port as u16, *cpu, *share)
+                    entries: *entries,
+                    ..load(*port, *cpu, *share)
                 })
                 .collect();
             let total = |loads: &[Load], cpu: u32| -> f64 {
@@ -190,10 +342,13 @@ mod tests {
             };
             for found in balance(&loads.clone(), &cpus, &rules) {
                 let higher = total(&loads, found.from).max(total(&loads, found.to));
-                for load in loads.iter_mut().filter(|load| load.id == found.id) {
-                    prop_assert!(!load.is_mapped);
-                    load.cpu = found.to;
+                let entries: u16 = loads.iter().map(|load| load.entries).sum();
+                for load in loads.iter().filter(|load| load.id == found.id) {
+                    prop_assert!(!load.is_mapped || found.part.is_some());
                 }
+                apply(&mut loads, &found);
+                prop_assert_eq!(loads.iter().map(|load| load.entries).sum::<u16>(), entries);
+                prop_assert!(loads.iter().all(|load| load.share > -1e-9));
                 let after = total(&loads, found.from).max(total(&loads, found.to));
                 prop_assert!(after <= higher - rules.improvement + 1e-9);
             }

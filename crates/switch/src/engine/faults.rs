@@ -6,6 +6,7 @@
 //! Threads run in the test itself, when they get an order.
 
 mod kept_rules;
+mod redirection;
 mod thread_cpus;
 mod translation;
 mod unconfirmed_rules;
@@ -599,6 +600,7 @@ fn request(random: &mut Random) -> Value {
         "add-route",
         "del-route",
         "move-queue",
+        "move-entries",
         "cross-connect",
     ]) {
         "add-port" => json!({"add-port": {"name": new, "uri": "null:", "rx-queues": 2,
@@ -647,6 +649,9 @@ fn request(random: &mut Random) -> Value {
         "move-queue" => {
             let cpu: u32 = one_of(&["2", "3", "4"]).parse().unwrap();
             return json!({"move-queue": {"port": port, "queue": 0, "cpu": cpu}});
+        }
+        "move-entries" => {
+            return json!({"move-entries": {"port": port, "queue": 0, "to_queue": 1, "entries": 9}});
         }
         _ if one_of(&["add", "del"]) == "add" => {
             json!({"add-cross-connect": {"ports": [new, port]}})

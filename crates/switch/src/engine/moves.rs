@@ -8,7 +8,7 @@ use quietwire_dpdk::cycles;
 
 use super::Engine;
 use super::assign::QueueId;
-use super::balance::{self, Load, Loads};
+use super::balance::{self, Load, Loads, Move, Part};
 use crate::config::rebalance::Rules;
 use crate::error::SwitchError;
 use crate::report::{MoveReport, QueueReport};
@@ -60,13 +60,26 @@ impl Engine {
         let found = balance::balance(&self.loads(), &cpus, rules);
         let mut reports = Vec::new();
         for one in found {
-            let report = self.report(one.id, one.from, one.to, &one.reason.to_string());
-            if !dry_run && self.move_queue(one.id, one.to)? {
+            let report = self.report(
+                one.id,
+                (one.from, one.to),
+                one.part,
+                &one.reason.to_string(),
+            );
+            if !dry_run && self.carry_out(&one)? {
                 self.remember(report.clone());
             }
             reports.push(report);
         }
         Ok(reports)
+    }
+
+    /// Returns false if the queue is there already.
+    fn carry_out(&mut self, one: &Move) -> Result<bool, SwitchError> {
+        match one.part {
+            None => self.move_queue(one.id, one.to),
+            Some(part) => self.move_entries(one.id, part).map(|()| true),
+        }
     }
 
     /// Moves one queue on request.
@@ -97,17 +110,81 @@ impl Engine {
             )));
         }
         self.settle()?;
-        let report = self.report((number, queue), from, cpu, "by request");
+        let report = self.report((number, queue), (from, cpu), None, "by request");
         if self.move_queue((number, queue), cpu)? {
             self.remember(report.clone());
         }
         Ok(report)
     }
 
+    /// Moves entries of a card's redirection table from one of its queues to another on request.
+    ///
+    /// # Errors
+    /// [`SwitchError::Config`] if a queue does not exist, or fewer entries select the first one; those of [`Self::move_entries`].
+    pub(crate) fn move_entries_by_hand(
+        &mut self,
+        port: &str,
+        queue: u16,
+        part: Part,
+    ) -> Result<MoveReport, SwitchError> {
+        let wrong = |what: String| SwitchError::Config {
+            location: "queue".to_owned(),
+            what,
+        };
+        let number = self
+            .number(port)
+            .ok_or_else(|| wrong(format!("no such port: '{port}'")))?;
+        let server = |queue: u16| {
+            self.cpu_of((number, queue))
+                .ok_or_else(|| wrong(format!("port '{port}' has no receive queue {queue}")))
+        };
+        let cpus = (server(queue)?, server(part.to_queue)?);
+        if queue == part.to_queue || part.entries == 0 {
+            return Err(wrong(
+                "give another queue, and at least one entry".to_owned(),
+            ));
+        }
+        let entries = self.entries_of(number);
+        match entries.get(&queue) {
+            _ if entries.is_empty() => {
+                return Err(wrong(format!(
+                    "port '{port}' has no redirection table: its queues take turns, or its card selects them in another way"
+                )));
+            }
+            Some(count) if *count >= part.entries => {}
+            count => {
+                return Err(wrong(format!(
+                    "{} entries of the redirection table of port '{port}' select queue {queue} (see `quietwire switch show queues`)",
+                    count.copied().unwrap_or_default()
+                )));
+            }
+        }
+        self.settle()?;
+        let report = self.report((number, queue), cpus, Some(part), "by request");
+        self.move_entries((number, queue), part)?;
+        self.remember(report.clone());
+        Ok(report)
+    }
+
+    /// Returns how many entries of the redirection table of a port select each of its queues. Empty without a table.
+    fn entries_of(&self, port: u16) -> BTreeMap<u16, u16> {
+        let mut entries = BTreeMap::new();
+        let slot = self.slot(port).filter(|slot| slot.queues.len() > 1);
+        for queue in slot
+            .map(|slot| slot.handle.redirection_table())
+            .unwrap_or_default()
+        {
+            let count: &mut u16 = entries.entry(queue).or_default();
+            *count = count.saturating_add(1);
+        }
+        entries
+    }
+
     /// Returns the reports of all receive queues.
     pub(crate) fn queue_reports(&self) -> Vec<QueueReport> {
         let mut reports = Vec::new();
-        for (_, slot) in self.ports() {
+        for (port, slot) in self.ports() {
+            let entries = self.entries_of(port);
             for (index, queue) in slot.queues.iter().enumerate() {
                 let counters = &queue.counters;
                 let sizes = counters.burst_sizes();
@@ -117,6 +194,8 @@ impl Engine {
                     cpu: self.server_of(queue),
                     is_mapped: slot.plan.cpu_of(index).is_some(),
                     load: self.loads.shares.get(&queue.id).copied(),
+                    entries: (!entries.is_empty())
+                        .then(|| entries.get(&queue.id.1).copied().unwrap_or_default()),
                     bursts: sizes.iter().sum(),
                     burst_sizes: sizes,
                     frames: counters.frames.get(),
@@ -129,7 +208,8 @@ impl Engine {
 
     fn loads(&self) -> Vec<Load> {
         let mut loads = Vec::new();
-        for (_, slot) in self.ports() {
+        for (port, slot) in self.ports() {
+            let entries = self.entries_of(port);
             for (index, queue) in slot.queues.iter().enumerate() {
                 if let Some(cpu) = self.server_of(queue) {
                     loads.push(Load {
@@ -137,6 +217,7 @@ impl Engine {
                         cpu,
                         share: self.loads.shares.get(&queue.id).copied().unwrap_or(0.0),
                         is_mapped: slot.plan.cpu_of(index).is_some(),
+                        entries: entries.get(&queue.id.1).copied().unwrap_or_default(),
                     });
                 }
             }
@@ -144,7 +225,13 @@ impl Engine {
         loads
     }
 
-    fn report(&self, id: QueueId, from: u32, to: u32, why: &str) -> MoveReport {
+    fn report(
+        &self,
+        id: QueueId,
+        (from, to): (u32, u32),
+        part: Option<Part>,
+        why: &str,
+    ) -> MoveReport {
         MoveReport {
             uptime_s: self.started.elapsed().as_secs_f64(),
             port: self
@@ -153,14 +240,24 @@ impl Engine {
             queue: id.1,
             from,
             to,
+            entries: part.map(|part| part.entries),
+            to_queue: part.map(|part| part.to_queue),
             reason: why.to_owned(),
         }
     }
 
     fn remember(&mut self, report: MoveReport) {
+        let what = match (report.entries, report.to_queue) {
+            (Some(entries), Some(to)) => {
+                format!(
+                    "{entries} entries of the redirection table, from queue {} to queue {to}",
+                    report.queue
+                )
+            }
+            _ => format!("queue {}", report.queue),
+        };
         tracing::info!(
-            "moved queue {} of port '{}' from CPU {} to CPU {}: {}",
-            report.queue,
+            "moved {what} of port '{}' from CPU {} to CPU {}: {}",
             report.port,
             report.from,
             report.to,

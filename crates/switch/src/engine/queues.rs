@@ -4,13 +4,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use quietwire_dpdk::RxQueue;
+use quietwire_dpdk::{BURST_MAX, RxQueue};
 
 use super::Engine;
 use super::assign::{self, Queue, QueueId, Thread};
+use super::balance::Part;
 use super::slot::{QueueSlot, Slot};
 use crate::error::SwitchError;
 use crate::forward::{Input, Reply, WorkerCommand};
+
+/// Descriptors of a receive queue whose port does not know them.
+const RING_SIZE_MAX: u16 = 4096;
 
 impl Engine {
     /// Adds a port under a free number. Its queues are loose. [`Engine::prepare`] has checked that a number is free.
@@ -102,26 +106,112 @@ impl Engine {
         for other in self.reach(id.0) {
             self.open_tx_path(other, to)?;
         }
-        let (port, queue) = id;
-        match self.send_command(from, WorkerCommand::Release { port, queue })? {
-            Reply::Input(Some(input)) => {
-                self.loose.inputs.insert(id, input);
-            }
-            _ => {
-                return Err(SwitchError::Thread {
-                    name: crate::threads::forwarding_name(from),
-                    what: format!(
-                        "the thread does not serve queue {queue} of port {port} (this is a bug in the switch)"
-                    ),
-                });
-            }
-        }
+        self.release_queue(id, from)?;
         let moved = self.hand_over(id, from, to);
         if moved.is_err() && self.loose.inputs.contains_key(&id) {
             // If it cannot return now either, it is loose until all threads reply.
             drop(self.adopt(id, from));
         }
         moved.map(|()| true)
+    }
+
+    /// Takes a queue from its thread. It is loose then.
+    fn release_queue(&mut self, id: QueueId, from: u32) -> Result<(), SwitchError> {
+        let (port, queue) = id;
+        match self.send_command(from, WorkerCommand::Release { port, queue })? {
+            Reply::Input(Some(input)) => {
+                self.loose.inputs.insert(id, input);
+                Ok(())
+            }
+            _ => Err(SwitchError::Thread {
+                name: crate::threads::forwarding_name(from),
+                what: format!(
+                    "the thread does not serve queue {queue} of port {port} (this is a bug in the switch)"
+                ),
+            }),
+        }
+    }
+
+    /// Moves entries of the redirection table of a card from one of its queues to another. Their flows stay in order: the frames that later
+    /// arrive in the other queue wait there until those in the first queue have left. Frames beyond the size of the other queue are lost
+    /// meanwhile.
+    ///
+    /// # Errors
+    /// [`SwitchError::Dpdk`] if the card refuses the table; [`SwitchError::Thread`] if a thread does not reply.
+    pub(super) fn move_entries(
+        &mut self,
+        (port, queue): QueueId,
+        part: Part,
+    ) -> Result<(), SwitchError> {
+        let other = (port, part.to_queue);
+        let Some(handle) = self.slot(port).map(|slot| slot.handle.clone()) else {
+            return Ok(());
+        };
+        let servers = [(port, queue), other].map(|id| self.cpu_of(id));
+        let [Some(from), Some(to)] = servers else {
+            return Ok(());
+        };
+        let former = handle.redirection_table();
+        let mut table = former.clone();
+        let of_queue = table.iter_mut().filter(|entry| **entry == queue);
+        for entry in of_queue.take(part.entries.into()) {
+            *entry = part.to_queue;
+        }
+        self.release_queue(other, to)?;
+        let changed = handle.set_redirection_table(&table);
+        let caught_up = match &changed {
+            Ok(()) => self.catch_up((port, queue), from),
+            Err(_) => Ok(()),
+        };
+        // If it cannot return now, it is loose until all threads reply.
+        let returned = self.adopt(other, to);
+        changed?;
+        let done = caught_up.and(returned);
+        if done.is_err()
+            && let Err(error) = handle.set_redirection_table(&former)
+        {
+            tracing::error!(
+                "{error}: {} entries still select queue {}",
+                part.entries,
+                part.to_queue
+            );
+        }
+        done
+    }
+
+    /// Returns the CPU of the thread that serves a queue.
+    pub(super) fn cpu_of(&self, id: QueueId) -> Option<u32> {
+        let queues = &self.slot(id.0)?.queues;
+        self.server_of(queues.iter().find(|queue| queue.id == id)?)
+    }
+
+    /// Waits until the frames that are in a receive queue now have left. Between two replies, its thread polls each of its queues.
+    fn catch_up(&mut self, id: QueueId, cpu: u32) -> Result<(), SwitchError> {
+        let counters = self.slot(id.0).and_then(|slot| {
+            let queue = slot.queues.iter().find(|queue| queue.id == id)?;
+            Some((
+                Arc::clone(&queue.counters),
+                slot.handle.ring_sizes().0.unwrap_or(RING_SIZE_MAX),
+            ))
+        });
+        let Some((counters, ring_size)) = counters else {
+            return Ok(());
+        };
+        self.send_command(cpu, WorkerCommand::Nothing)?;
+        let polls = usize::from(ring_size).div_ceil(BURST_MAX);
+        for _ in 0..polls {
+            let before = counters.frames.get();
+            self.send_command(cpu, WorkerCommand::Nothing)?;
+            // A poll that does not fill a burst has emptied the queue.
+            if counters.frames.get().saturating_sub(before) < BURST_MAX as u64 {
+                break;
+            }
+        }
+        // Those that its thread put into rings precede those that the thread of the other queue receives.
+        for other in self.cpus().into_iter().filter(|other| *other != cpu) {
+            self.send_command(other, WorkerCommand::DrainRelays)?;
+        }
+        Ok(())
     }
 
     fn hand_over(&mut self, id: QueueId, from: u32, to: u32) -> Result<(), SwitchError> {

@@ -4,8 +4,8 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
-use clap::{Args, Subcommand};
+use anyhow::{Result, bail};
+use clap::{ArgGroup, Args, Subcommand};
 use ipnet::IpNet;
 use quietwire_host::{CpuList, CpuSequence};
 use quietwire_packet::{MacAddress, VlanId};
@@ -378,7 +378,8 @@ enum Set {
         #[arg(long, value_name = "LIST")]
         forwarding_cpus: CpuList,
     },
-    /// The thread that serves a receive queue.
+    /// The thread that serves a receive queue, or the flows that a card puts into it.
+    #[command(group = ArgGroup::new("move").required(true).args(["cpu", "to_queue"]))]
     Queue {
         /// Name of the port.
         port: String,
@@ -386,7 +387,13 @@ enum Set {
         queue: u16,
         /// CPU of the thread.
         #[arg(long, value_name = "N")]
-        cpu: u32,
+        cpu: Option<u32>,
+        /// Receive queue of the same card that gets a part of the flows.
+        #[arg(long, value_name = "N", requires = "entries")]
+        to_queue: Option<u16>,
+        /// That part: entries of the card's redirection table.
+        #[arg(long, value_name = "N", requires = "to_queue")]
+        entries: Option<u16>,
     },
 }
 
@@ -593,8 +600,15 @@ pub(super) fn set(args: SetArgs) -> Result<()> {
             None => Change::DelConnections,
         },
         Set::Threads { forwarding_cpus } => Change::SetThreads { forwarding_cpus },
-        Set::Queue { port, queue, cpu } => {
-            return move_queue(port, queue, cpu, &args.control);
+        Set::Queue {
+            port,
+            queue,
+            cpu,
+            to_queue,
+            entries,
+        } => {
+            let part = to_queue.zip(entries);
+            return request(&queue_request(port, queue, cpu, part)?, &args.control);
         }
     };
     carry_out(change, &args.control)
@@ -626,8 +640,23 @@ pub(super) fn rebalance(args: &RebalanceArgs) -> Result<()> {
     Ok(())
 }
 
-fn move_queue(port: String, queue: u16, cpu: u32, control: &ControlArgs) -> Result<()> {
-    request(&Request::MoveQueue { port, queue, cpu }, control)
+/// Returns the request to move a queue to a CPU, or a number of entries of its card's redirection table to another queue.
+fn queue_request(
+    port: String,
+    queue: u16,
+    cpu: Option<u32>,
+    part: Option<(u16, u16)>,
+) -> Result<Request> {
+    match (cpu, part) {
+        (Some(cpu), None) => Ok(Request::MoveQueue { port, queue, cpu }),
+        (None, Some((to_queue, entries))) => Ok(Request::MoveEntries {
+            port,
+            queue,
+            to_queue,
+            entries,
+        }),
+        _ => bail!("give either --cpu, or --to-queue and --entries"),
+    }
 }
 
 /// Requests a change of rules or sets, with a time for its confirmation if there is one.

@@ -357,6 +357,7 @@ fn queues(queues: &[QueueReport]) -> TerminalTable {
             "cpu",
             "mapped",
             "load %",
+            "entries",
             "frames",
             "bursts",
             "frames/burst",
@@ -382,6 +383,9 @@ fn queues(queues: &[QueueReport]) -> TerminalTable {
             queue
                 .load
                 .map_or_else(|| "-".to_owned(), |load| format!("{:.1}", 100.0 * load)),
+            queue
+                .entries
+                .map_or_else(|| "-".to_owned(), |entries| entries.to_string()),
             queue.frames.to_string(),
             queue.bursts.to_string(),
             ratio(queue.frames, queue.bursts),
@@ -401,10 +405,16 @@ pub(super) fn suggestions(moves: &[MoveReport]) -> String {
             port,
             queue,
             to,
+            entries,
+            to_queue,
             reason,
             ..
         } = one;
-        format!("\n  quietwire switch set queue {port} {queue} --cpu {to}    # {reason}")
+        let options = match entries.zip(*to_queue) {
+            Some((entries, to_queue)) => format!("--to-queue {to_queue} --entries {entries}"),
+            None => format!("--cpu {to}"),
+        };
+        format!("\n  quietwire switch set queue {port} {queue} {options}    # {reason}")
     };
     let commands: String = moves.iter().map(command).collect();
     format!(
@@ -413,12 +423,20 @@ pub(super) fn suggestions(moves: &[MoveReport]) -> String {
 }
 
 pub(super) fn moves(moves: &[MoveReport]) -> TerminalTable {
-    let mut table = table(["at s", "port", "queue", "from cpu", "to cpu", "reason"], 6);
+    let mut table = table(
+        [
+            "at s", "port", "queue", "entries", "to queue", "from cpu", "to cpu", "reason",
+        ],
+        8,
+    );
+    let or_all = |number: Option<u16>| number.map_or_else(|| "-".to_owned(), |n| n.to_string());
     for one in moves {
         table.add_row([
             format!("{:.1}", one.uptime_s),
             one.port.clone(),
             one.queue.to_string(),
+            or_all(one.entries),
+            or_all(one.to_queue),
             one.from.to_string(),
             one.to.to_string(),
             one.reason.clone(),
@@ -454,15 +472,26 @@ mod tests {
     #[test]
     fn moves_that_balance_the_load_are_suggested_as_commands() {
         assert_eq!(suggestions(&[]), "");
-        let moves = [MoveReport {
+        let whole = MoveReport {
             uptime_s: 3.0,
             port: "wan".to_owned(),
             queue: 2,
             from: 1,
             to: 4,
+            entries: None,
+            to_queue: None,
             reason: "queue load 40 %".to_owned(),
-        }];
-        let text = suggestions(&moves);
+        };
+        let part = MoveReport {
+            entries: Some(28),
+            to_queue: Some(3),
+            ..whole.clone()
+        };
+        let text = suggestions(&[part]);
+        let command =
+            "\n  quietwire switch set queue wan 2 --to-queue 3 --entries 28    # queue load 40 %";
+        assert!(text.ends_with(command), "{text}");
+        let text = suggestions(&[whole]);
         assert!(text.starts_with("\n\nto balance the load"), "{text}");
         let command = "\n  quietwire switch set queue wan 2 --cpu 4    # queue load 40 %";
         assert!(text.ends_with(command), "{text}");

@@ -109,9 +109,17 @@ fn the_redirection_table_is_spread_over_the_queues_in_use() {
     let uri = "null:".parse().unwrap();
     let mut device = Device::open(&eal, &uri, &options, &pool).unwrap();
     device.start(&options).unwrap();
-    // SAFETY: the port exists.
-    let queues = (0..6).map(|entry| unsafe { sys::qw_queue_of_hash(device.id, entry) });
-    assert_eq!(queues.collect::<Vec<_>>(), [0, 1, 2, 0, 1, 2]);
+    let mut table = device.redirection_table();
+    assert_eq!((table.len(), &table[..6]), (128, &[0, 1, 2, 0, 1, 2][..]));
+    // Entries move to other queues, and no table has a queue that is not there.
+    table[0] = 2;
+    device.set_redirection_table(&table).unwrap();
+    assert_eq!(device.redirection_table(), table);
+    for wrong in [vec![3; 128], vec![0; 64], Vec::new()] {
+        let error = device.set_redirection_table(&wrong).unwrap_err();
+        assert!(error.to_string().contains("redirection table"), "{error}");
+    }
+    assert_eq!(device.redirection_table(), table);
 }
 
 /// Opens and starts a device whose queue is to interrupt.
