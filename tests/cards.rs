@@ -32,7 +32,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use guest::Model::{E1000e, Igb, Virtio, Vmxnet3};
-use guest::{CardGuest, repeat_if_qemu_aborts};
+use guest::{CardGuest, repeat_if_qemu_fails};
 use wire::{FRAME_MIN, Frame, tagged, vlan_of};
 
 const DEADLINE: Duration = Duration::from_secs(150);
@@ -352,7 +352,7 @@ fn rule_of(guest: &mut CardGuest, port: &str) -> Option<Value> {
 #[ignore = "requires QEMU 10 of scripts/emulated-cards; make test-cards runs it"]
 fn an_unplugged_card_costs_its_own_port_alone() {
     let _alone = alone();
-    repeat_if_qemu_aborts(unplug_under_traffic);
+    repeat_if_qemu_fails(unplug_under_traffic);
 }
 
 fn unplug_under_traffic() {
@@ -459,7 +459,7 @@ fn with_function(guest: &mut CardGuest, card: usize) -> (String, String) {
 #[ignore = "requires QEMU 10 of scripts/emulated-cards; make test-cards runs it"]
 fn each_kind_of_card_can_be_unplugged() {
     let _alone = alone();
-    repeat_if_qemu_aborts(|| {
+    repeat_if_qemu_fails(|| {
         let mut guest = CardGuest::boot(&[Vmxnet3, E1000e, Virtio, Igb, Igb, Igb]);
         guest.bind_all();
         guest.switch(

@@ -2,7 +2,7 @@
 //! Flow control that ports set on their cards. Emulated cards negotiate it with a link partner that obeys and sends PAUSE frames.
 
 use crate::guest::Model::{E1000e, Igb, Virtio, Vmxnet3};
-use crate::guest::{CardGuest, repeat_if_qemu_aborts};
+use crate::guest::{CardGuest, repeat_if_qemu_fails};
 use crate::{alone, frames, ports};
 
 /// Deletes the first two ports, and adds them again with options of their URIs. Waits until they have a link, and returns what their drivers
@@ -30,7 +30,7 @@ fn mode_of(guest: &mut CardGuest, name: &str) -> String {
 #[ignore = "requires QEMU 10 of scripts/emulated-cards; make test-cards runs it"]
 fn ports_set_the_flow_control_of_their_cards() {
     let _alone = alone();
-    repeat_if_qemu_aborts(|| {
+    repeat_if_qemu_fails(|| {
         let mut guest = CardGuest::boot(&[Igb, E1000e, Virtio, Vmxnet3]);
         guest.bind_all();
         guest.switch(

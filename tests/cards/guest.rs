@@ -33,16 +33,23 @@ const DRIVERS: [&str; 5] = [
     "librte_net_memif.so",
 ];
 /// Programs besides those of the labs' guests: neighbours of a study, and those of util-linux that start its processes.
-const PROGRAMS: [&str; 4] = [
+const PROGRAMS: [&str; 6] = [
     "/usr/bin/stress-ng",
     "/usr/bin/setpriv",
     "/usr/bin/chrt",
     "/usr/bin/taskset",
+    "/usr/bin/stdbuf",
+    "/usr/libexec/coreutils/libstdbuf.so",
 ];
 /// QEMU 10 aborts in about one of thirty guests with an IOMMU, most often during the boot, in this function.
 const ABORTS: &str = "iotlb_to_section";
-/// True if QEMU aborted there under the last guest of a failed test.
-static HAS_ABORTED: AtomicBool = AtomicBool::new(false);
+/// In about one of ten guests, QEMU 10 loses the timer interrupts of a CPU, most often while it starts. The kernel notices this after 20 s.
+const STALLS: &str = "kthread timer wakeup didn't happen";
+/// Sleeps on each CPU of the guest, which requires its timer.
+const TIMERS: &str = "for cpu in 0 1 2; do taskset -c $cpu sleep 0.01 || exit 1; done";
+const TIMERS_TIMEOUT: Duration = Duration::from_secs(15);
+/// True if QEMU failed in one of these ways under the last guest of a failed test.
+static HAS_FAILED: AtomicBool = AtomicBool::new(false);
 const ATTEMPTS: u32 = 3;
 /// Timeout for the log of the switch in a guest that may have failed.
 const LOG_TIMEOUT: Duration = Duration::from_secs(5);
@@ -78,13 +85,13 @@ impl Model {
     }
 }
 
-/// Runs a test, and again if it fails because QEMU has aborted.
-pub(crate) fn repeat_if_qemu_aborts(test: impl Fn()) {
+/// Runs a test, and again if it fails because QEMU has failed.
+pub(crate) fn repeat_if_qemu_fails(test: impl Fn()) {
     for _ in 1..ATTEMPTS {
-        HAS_ABORTED.store(false, Ordering::Relaxed);
+        HAS_FAILED.store(false, Ordering::Relaxed);
         match catch_unwind(AssertUnwindSafe(&test)) {
             Ok(()) => return,
-            Err(_) if HAS_ABORTED.load(Ordering::Relaxed) => eprintln!("QEMU has aborted"),
+            Err(_) if HAS_FAILED.load(Ordering::Relaxed) => eprintln!("QEMU has failed"),
             Err(cause) => resume_unwind(cause),
         }
     }
@@ -174,8 +181,8 @@ impl Drop for CardGuest {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let printed = self.printed();
-            let has_aborted = printed.contains(ABORTS);
-            HAS_ABORTED.store(has_aborted, Ordering::Relaxed);
+            let has_failed = [ABORTS, STALLS].iter().any(|sign| printed.contains(sign));
+            HAS_FAILED.store(has_failed, Ordering::Relaxed);
             eprintln!("{printed}");
         }
     }
@@ -298,10 +305,10 @@ impl CardGuest {
                 return guest;
             }
         }
-        Self::try_boot(cards, cables).unwrap_or_else(|| panic!("QEMU aborted in {ATTEMPTS} boots"))
+        Self::try_boot(cards, cables).unwrap_or_else(|| panic!("QEMU failed in {ATTEMPTS} boots"))
     }
 
-    /// Returns none if QEMU aborted.
+    /// Returns none if QEMU aborted, or a CPU of the guest has no timer.
     fn try_boot(cards: &[Model], cables: &[(usize, usize)]) -> Option<Self> {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().join(name);
@@ -313,9 +320,16 @@ impl CardGuest {
         let mut qemu = start(directory.path(), &namespace, (cards, cables), &wires);
         let mut agent = None;
         let deadline = Deadline::after(DEADLINE);
+        let printed = || {
+            let files = ["console", "qemu.log"].map(|name| fs::read(at(name)).unwrap_or_default());
+            String::from_utf8_lossy(&files.concat()).into_owned()
+        };
         let has_ended = deadline.poll(POLL, || {
             if let Some(status) = qemu.0.try_wait().unwrap() {
                 return Some(Some(status));
+            }
+            if printed().contains(STALLS) {
+                return Some(None);
             }
             // The socket exists before QEMU listens.
             let found = at("agent")
@@ -324,11 +338,11 @@ impl CardGuest {
             agent = found.and_then(Result::ok);
             agent.is_some().then_some(None)
         });
-        let printed = || {
-            let files = ["console", "qemu.log"].map(|name| fs::read(at(name)).unwrap_or_default());
-            String::from_utf8_lossy(&files.concat()).into_owned()
-        };
         match has_ended {
+            Some(None) if agent.is_none() => {
+                eprintln!("the guest has stalled");
+                return None;
+            }
             Some(None) => {}
             Some(Some(status)) => {
                 assert!(
@@ -350,6 +364,11 @@ impl CardGuest {
             wires,
             _namespace: namespace,
         };
+        let slept = guest.agent.run(&["sh", "-c", TIMERS], TIMERS_TIMEOUT);
+        if !slept.is_ok_and(|ran| ran.code == Some(0)) {
+            eprintln!("a CPU of the guest has no timer");
+            return None;
+        }
         guest.addresses = (0..cards.len())
             .map(|card| guest.address_of(card))
             .collect();
@@ -404,20 +423,22 @@ impl CardGuest {
 
     /// Waits until a script in the guest succeeds.
     pub(crate) fn until(&mut self, script: &str) -> String {
-        self.until_within(script, DEADLINE)
-    }
-
-    /// The same, for as long as this.
-    pub(crate) fn until_within(&mut self, script: &str, timeout: Duration) -> String {
         let mut last = (None, String::new());
-        let found = Deadline::after(timeout).poll(POLL, || {
+        let found = Deadline::after(DEADLINE).poll(POLL, || {
             last = self.try_run(script);
             (last.0 == Some(0)).then(|| last.1.clone())
         });
         found.unwrap_or_else(|| {
             let (code, output) = last;
-            panic!("{script}: exit code {code:?} after {timeout:?}: {output}")
+            panic!("{script}: exit code {code:?} after {DEADLINE:?}: {output}")
         })
+    }
+
+    /// Waits until a script in the guest succeeds. Returns false if it does not within this time.
+    pub(crate) fn succeeds_within(&mut self, script: &str, timeout: Duration) -> bool {
+        let deadline = Deadline::after(timeout);
+        let succeeds = || (self.try_run(script).0 == Some(0)).then_some(());
+        deadline.poll(POLL, succeeds).is_some()
     }
 
     /// Waits until a script in the guest succeeds. Panics with its different outcomes, each with the time of its first occurrence, and with

@@ -8,7 +8,7 @@ use quietwire_base::Deadline;
 use serde_json::Value;
 
 use crate::guest::Model::{E1000e, Igb, VirtioRss, Vmxnet3};
-use crate::guest::{CardGuest, repeat_if_qemu_aborts};
+use crate::guest::{CardGuest, repeat_if_qemu_fails};
 use crate::wire::{Carried, Frame, flow_and_sequence};
 use crate::{DEADLINE, alone, frames, ports};
 
@@ -222,7 +222,7 @@ fn flows_arrive_in_order(guest: &mut CardGuest, flows: u32, sequences: u32, is_a
 fn flows_spread_evenly_over_the_queues_of_igb_and_stay_in_order() {
     const SEQUENCES: u32 = 2;
     let _alone = alone();
-    repeat_if_qemu_aborts(|| {
+    repeat_if_qemu_fails(|| {
         let mut guest = CardGuest::boot(&[Igb, Igb]);
         guest.bind_all();
         guest.switch(&ports(&guest, "?queues=4"), "--cross-connect a,b");
@@ -337,7 +337,7 @@ fn busy_queues_move(guest: &mut CardGuest) {
 #[ignore = "requires QEMU 10 of scripts/emulated-cards; make test-cards runs it"]
 fn both_directions_of_a_flow_have_one_queue_of_igb_with_a_symmetric_key() {
     let _alone = alone();
-    repeat_if_qemu_aborts(|| {
+    repeat_if_qemu_fails(|| {
         let mut guest = CardGuest::boot(&[Igb, Igb]);
         guest.bind_all();
         guest.switch(
@@ -363,7 +363,7 @@ fn both_directions_of_a_flow_have_one_queue_of_igb_with_a_symmetric_key() {
 fn flows_spread_evenly_over_the_queues_of_virtio_and_stay_in_order() {
     const SEQUENCES: u32 = 2;
     let _alone = alone();
-    repeat_if_qemu_aborts(|| {
+    repeat_if_qemu_fails(|| {
         let mut guest = CardGuest::boot(&[VirtioRss, Igb]);
         guest.bind_all();
         guest.switch(&ports(&guest, "?queues=4"), "--cross-connect a,b");
@@ -384,7 +384,7 @@ fn flows_spread_evenly_over_the_queues_of_virtio_and_stay_in_order() {
 #[ignore = "requires QEMU 10 of scripts/emulated-cards; make test-cards runs it"]
 fn cards_that_do_not_spread_flows_forward_with_several_queues() {
     let _alone = alone();
-    repeat_if_qemu_aborts(|| {
+    repeat_if_qemu_fails(|| {
         let mut guest = CardGuest::boot(&[E1000e, Vmxnet3]);
         guest.bind_all();
         guest.switch(&ports(&guest, "?queues=2"), "--cross-connect a,b");

@@ -8,8 +8,8 @@ use std::time::Duration;
 use quietwire_study::StudyFile;
 use serde_json::Value;
 
-use crate::guest::CardGuest;
 use crate::guest::Model::Igb;
+use crate::guest::{CardGuest, repeat_if_qemu_fails};
 use crate::{alone, create_functions};
 
 /// Time for a study in an emulated guest.
@@ -158,8 +158,9 @@ fn run(guest: &mut CardGuest, text: &str) -> Vec<String> {
         "( cd /tmp && quietwire study run study.toml --json --state-directory /tmp/lab \
          >study.json 2>study.log </dev/null; echo $? >study.done; mv study.done study.code ) >/dev/null 2>&1 &",
     );
-    guest.until_within("[ -e /tmp/study.code ]", STUDY);
+    let has_ended = guest.succeeds_within("[ -e /tmp/study.code ]", STUDY);
     let log = guest.run("tail -n 40 /tmp/study.log");
+    assert!(has_ended, "the study runs after {STUDY:?}: {log}");
     assert_eq!(guest.run("cat /tmp/study.code").trim(), "0", "{log}");
     let printed = guest.run("cat /tmp/study.json");
     let reported: Value = serde_json::from_str(&printed).unwrap();
@@ -222,21 +223,25 @@ fn a_study_measures_virtual_functions_quiet_and_beside_neighbours() {
 #[ignore = "requires QEMU 10 of scripts/emulated-cards; make test-cards runs it"]
 fn a_study_measures_from_cards_to_a_network_function_and_back() {
     let _alone = alone();
-    let mut guest = connected();
-    guest.bind_all();
-    assert_eq!(run(&mut guest, PHYSICAL), ["quietwire"]);
+    repeat_if_qemu_fails(|| {
+        let mut guest = connected();
+        guest.bind_all();
+        assert_eq!(run(&mut guest, PHYSICAL), ["quietwire"]);
+    });
 }
 
 #[test]
 #[ignore = "requires QEMU 10 of scripts/emulated-cards; make test-cards runs it"]
 fn a_study_measures_a_device_between_cards_that_commands_prepare() {
     let _alone = alone();
-    let mut guest = connected();
-    guest.bind_all();
-    for (name, script) in [("prepare", PREPARE), ("restore", RESTORE)] {
-        guest.run(&format!("cat >/tmp/{name}.sh <<'END'\n{script}END"));
-    }
-    assert_eq!(run(&mut guest, OTHER), ["other"]);
-    assert_eq!(guest.run("cat /tmp/calls"), "prepare\nrestore\n");
-    guest.run("[ ! -e /tmp/other.pid ] && [ ! -e /tmp/other.sock ]");
+    repeat_if_qemu_fails(|| {
+        let mut guest = connected();
+        guest.bind_all();
+        for (name, script) in [("prepare", PREPARE), ("restore", RESTORE)] {
+            guest.run(&format!("cat >/tmp/{name}.sh <<'END'\n{script}END"));
+        }
+        assert_eq!(run(&mut guest, OTHER), ["other"]);
+        assert_eq!(guest.run("cat /tmp/calls"), "prepare\nrestore\n");
+        guest.run("[ ! -e /tmp/other.pid ] && [ ! -e /tmp/other.sock ]");
+    });
 }

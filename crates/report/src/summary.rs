@@ -492,12 +492,16 @@ fn device(file: &StudyFile, case: &Case) -> String {
     parts.join(", ")
 }
 
-/// Returns the caveats of the lab for a case's figures. They are the same at each setup.
+/// Returns the caveats of the lab, or of the tester beside a device that the lab did not start, for a case's figures. They are the same at each setup.
 fn warnings(results: &StudyResults, case: &Case) -> Vec<String> {
     let mut entries = results.entries.iter().rev();
     let entry = entries.find(|entry| entry.case_name == case.name);
-    let lab = entry.and_then(|entry| entry.facts.lab.as_ref());
-    lab.map(|lab| lab.warnings.clone()).unwrap_or_default()
+    let Some(facts) = entry.map(|entry| &entry.facts) else {
+        return Vec::new();
+    };
+    let of_lab = facts.lab.iter().flat_map(|lab| &lab.warnings);
+    let of_tester = facts.tester.iter().flat_map(|tester| &tester.warnings);
+    of_lab.chain(of_tester).cloned().collect()
 }
 
 #[expect(

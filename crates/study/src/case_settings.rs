@@ -164,6 +164,9 @@ pub struct TesterRecord {
     /// Link speeds of its ports, Mbit/s; empty unless all are network cards with a known speed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub link_speeds_mbps: Vec<u32>,
+    /// Caveats of all figures, one sentence each, beside a device that the lab did not start. Otherwise those of the lab contain them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
 }
 
 /// Setup of a case without a lab.
@@ -325,6 +328,7 @@ mod tests {
             realtime_priority: None,
             huge_pages: false,
             link_speeds_mbps: Vec::new(),
+            warnings: Vec::new(),
         };
         let mut expected =
             json!({ "cpu": "1", "ports": ["p"], "realtime_priority": null, "huge_pages": false });
@@ -333,10 +337,13 @@ mod tests {
         assert_eq!(of_case(&expected).unwrap().link_speeds_mbps, [] as [u32; 0]);
         let cards = TesterRecord {
             link_speeds_mbps: vec![10_000, 25_000],
+            warnings: vec!["emulated".to_owned()],
             ..tester
         };
         expected["link_speeds_mbps"] = json!([10_000, 25_000]);
+        expected["warnings"] = json!(["emulated"]);
         assert_eq!(stored(&cards), expected);
+        assert_eq!(of_case(&expected).unwrap().warnings, ["emulated"]);
         assert_eq!(
             of_case(&expected).unwrap().link_speeds_mbps,
             [10_000, 25_000]

@@ -21,6 +21,7 @@ use quietwire_base::supervised::Command;
 use quietwire_base::{Deadline, Fault};
 use quietwire_dpdk::{Eal, EalOptions, HugePages, Memory, PortUri, file_prefix};
 use quietwire_host::CpuList;
+use quietwire_host::emulation;
 use quietwire_host::inventory::Inventory;
 use quietwire_host::threads::online_cpus;
 use quietwire_lab::up::{UpLab, check_none_up};
@@ -486,6 +487,11 @@ impl LabBench {
                 .as_ref()
                 .map(Tester::link_speeds_mbps)
                 .unwrap_or_default(),
+            warnings: if self.file.is_external() {
+                emulation::warning(Path::new("/")).into_iter().collect()
+            } else {
+                Vec::new()
+            },
         }
     }
 

@@ -141,6 +141,9 @@ pub struct TesterFacts {
     /// Link speeds of its ports, Mbit/s; empty unless all are network cards with a known speed, and in stores of earlier versions.
     #[serde(default)]
     pub link_speeds_mbps: Vec<u32>,
+    /// Caveats of all figures, one sentence each, beside a device that the lab did not start.
+    #[serde(default)]
+    pub warnings: Vec<String>,
 }
 
 /// Key that only the record of an isolation around a running device has.
