@@ -2,8 +2,8 @@
 //! Segmentation and checksums that the switch leaves to cards, on a path between two kernels. One of them is also behind vhost-user.
 
 use crate::alone;
-use crate::guest::CardGuest;
 use crate::guest::Model::Igb;
+use crate::guest::{CardGuest, repeat_if_qemu_fails};
 
 /// Octets of the file that a kernel sends through cards. Segments have at most 1,460 octets of data.
 const FILE: u64 = 8 << 20;
@@ -86,40 +86,43 @@ fn add_addresses(guest: &mut CardGuest, connected: &str) -> &'static str {
 #[ignore = "requires QEMU 10 of scripts/emulated-cards; make test-cards runs it"]
 fn a_card_cuts_the_data_of_a_kernel_as_the_switch_does() {
     let _alone = alone();
-    // A cable connects the two cards. Behind each is a kernel: that of the namespace `far` sends a file.
-    let mut guest = CardGuest::boot_connected(&[Igb, Igb], &[(0, 1)]);
-    guest.bind_all();
-    guest.run(&format!(
-        "modprobe tun && mkdir -p /tmp/www && /usr/sbin/ip netns add far && \
-         head -c {FILE} /dev/urandom >/tmp/www/file"
-    ));
-    // The card cuts the data, or it computes the checksums of segments that the switch cuts, or neither.
-    for (options, connected, is_cut_by_card) in [
-        ("tso=on", PAIRS, true),
-        ("tso=off", BRIDGES, false),
-        ("tso=off&checksum=off", PAIRS, false),
-        ("tso=on", BRIDGES, true),
-        ("tso=on", ROUTED, true),
-        ("tso=on", VHOST_USER, true),
-    ] {
-        start(&mut guest, options, connected);
-        let server = add_addresses(&mut guest, connected);
+    repeat_if_qemu_fails(|| {
+        // A cable connects the two cards. Behind each is a kernel: that of the namespace `far` sends a file.
+        let mut guest = CardGuest::boot_connected(&[Igb, Igb], &[(0, 1)]);
+        guest.bind_all();
         guest.run(&format!(
-            "(/usr/sbin/ip netns exec far busybox httpd -f -p {server}:80 -h /tmp/www \
-             </dev/null >/dev/null 2>&1 & echo $! >/tmp/httpd.pid)"
+            "modprobe tun && mkdir -p /tmp/www && /usr/sbin/ip netns add far && \
+         head -c {FILE} /dev/urandom >/tmp/www/file"
         ));
-        let ping = format!("busybox ping -c 1 -W 2 {server} 2>&1");
-        guest.until_or_report(&ping, STATE_OF_PATH);
-        let fetch = format!("timeout 60 busybox wget -q -O /tmp/copy http://{server}/file 2>&1");
-        guest.until_or_report(&fetch, STATE_OF_PATH);
-        guest.run("cmp /tmp/www/file /tmp/copy && kill $(cat /tmp/httpd.pid)");
-        let (sender, receiver) = (guest.port("b"), guest.port("a"));
-        let cut_by_card = sender["tx_tso_frames"].as_u64().unwrap();
-        let case = format!("{options}, {connected}");
-        assert_eq!(cut_by_card > 0, is_cut_by_card, "{case}: {sender}");
-        // The other card has received segments.
-        let received = receiver["rx_frames"].as_u64().unwrap();
-        assert!(received > FILE / 1460, "{case}: {receiver}");
-        stop(&mut guest, connected);
-    }
+        // The card cuts the data, or it computes the checksums of segments that the switch cuts, or neither.
+        for (options, connected, is_cut_by_card) in [
+            ("tso=on", PAIRS, true),
+            ("tso=off", BRIDGES, false),
+            ("tso=off&checksum=off", PAIRS, false),
+            ("tso=on", BRIDGES, true),
+            ("tso=on", ROUTED, true),
+            ("tso=on", VHOST_USER, true),
+        ] {
+            start(&mut guest, options, connected);
+            let server = add_addresses(&mut guest, connected);
+            guest.run(&format!(
+                "(/usr/sbin/ip netns exec far busybox httpd -f -p {server}:80 -h /tmp/www \
+             </dev/null >/dev/null 2>&1 & echo $! >/tmp/httpd.pid)"
+            ));
+            let ping = format!("busybox ping -c 1 -W 2 {server} 2>&1");
+            guest.until_or_report(&ping, STATE_OF_PATH);
+            let fetch =
+                format!("timeout 60 busybox wget -q -O /tmp/copy http://{server}/file 2>&1");
+            guest.until_or_report(&fetch, STATE_OF_PATH);
+            guest.run("cmp /tmp/www/file /tmp/copy && kill $(cat /tmp/httpd.pid)");
+            let (sender, receiver) = (guest.port("b"), guest.port("a"));
+            let cut_by_card = sender["tx_tso_frames"].as_u64().unwrap();
+            let case = format!("{options}, {connected}");
+            assert_eq!(cut_by_card > 0, is_cut_by_card, "{case}: {sender}");
+            // The other card has received segments.
+            let received = receiver["rx_frames"].as_u64().unwrap();
+            assert!(received > FILE / 1460, "{case}: {receiver}");
+            stop(&mut guest, connected);
+        }
+    });
 }

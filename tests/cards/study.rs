@@ -185,38 +185,40 @@ fn run(guest: &mut CardGuest, text: &str) -> Vec<String> {
 #[ignore = "requires QEMU 10 of scripts/emulated-cards; make test-cards runs it"]
 fn a_study_measures_virtual_functions_quiet_and_beside_neighbours() {
     let _alone = alone();
-    let mut guest = connected();
-    let testers = guest.addresses[2..].to_vec();
-    guest.bind(&testers);
-    // A function receives frames to its own address only. Those of the tester's first port go to the address of its second one.
-    let mut functions = Vec::new();
-    for (card, mac) in [(0, "02:01:00:00:00:00"), (1, "02:00:00:00:00:00")] {
-        let (interface, function) = create_functions(&mut guest, card);
-        functions.push(function);
-        guest.run(&format!(
-            "/usr/sbin/ip link set {interface} vf 0 mac {mac} spoofchk off"
-        ));
-    }
-    // CPU sets of the isolation.
-    guest.run(
+    repeat_if_qemu_fails(|| {
+        let mut guest = connected();
+        let testers = guest.addresses[2..].to_vec();
+        guest.bind(&testers);
+        // A function receives frames to its own address only. Those of the tester's first port go to the address of its second one.
+        let mut functions = Vec::new();
+        for (card, mac) in [(0, "02:01:00:00:00:00"), (1, "02:00:00:00:00:00")] {
+            let (interface, function) = create_functions(&mut guest, card);
+            functions.push(function);
+            guest.run(&format!(
+                "/usr/sbin/ip link set {interface} vf 0 mac {mac} spoofchk off"
+            ));
+        }
+        // CPU sets of the isolation.
+        guest.run(
         "grep -q ' /sys/fs/cgroup cgroup2 ' /proc/mounts || mount -t cgroup2 none /sys/fs/cgroup",
     );
-    // The study binds the functions, and returns them to their former drivers.
-    let drivers = |guest: &mut CardGuest| -> Vec<String> {
-        let of_function = |function: &String| {
-            guest.run(&format!(
+        // The study binds the functions, and returns them to their former drivers.
+        let drivers = |guest: &mut CardGuest| -> Vec<String> {
+            let of_function = |function: &String| {
+                guest.run(&format!(
                 "cd /sys/bus/pci/devices/{function} && cat driver_override && (readlink driver || echo none)"
             ))
+            };
+            functions.iter().map(of_function).collect()
         };
-        functions.iter().map(of_function).collect()
-    };
-    let before = drivers(&mut guest);
-    assert!(
-        before.iter().all(|text| !text.contains("vfio-pci")),
-        "{before:?}"
-    );
-    assert_eq!(run(&mut guest, FUNCTIONS), ["quiet", "noisy"]);
-    assert_eq!(drivers(&mut guest), before);
+        let before = drivers(&mut guest);
+        assert!(
+            before.iter().all(|text| !text.contains("vfio-pci")),
+            "{before:?}"
+        );
+        assert_eq!(run(&mut guest, FUNCTIONS), ["quiet", "noisy"]);
+        assert_eq!(drivers(&mut guest), before);
+    });
 }
 
 #[test]
