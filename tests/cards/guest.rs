@@ -48,6 +48,8 @@ const STALLS: &str = "kthread timer wakeup didn't happen";
 /// Sleeps on each CPU of the guest, which requires its timer.
 const TIMERS: &str = "for cpu in 0 1 2; do taskset -c $cpu sleep 0.01 || exit 1; done";
 const TIMERS_TIMEOUT: Duration = Duration::from_secs(15);
+/// Timeout for a boot, which takes some 10 s.
+const BOOT: Duration = Duration::from_secs(90);
 /// True if QEMU failed in one of these ways under the last guest of a failed test.
 static HAS_FAILED: AtomicBool = AtomicBool::new(false);
 const ATTEMPTS: u32 = 3;
@@ -308,7 +310,7 @@ impl CardGuest {
         Self::try_boot(cards, cables).unwrap_or_else(|| panic!("QEMU failed in {ATTEMPTS} boots"))
     }
 
-    /// Returns none if QEMU aborted, or a CPU of the guest has no timer.
+    /// Returns none if QEMU aborted, the guest did not boot, or a CPU of it has no timer.
     fn try_boot(cards: &[Model], cables: &[(usize, usize)]) -> Option<Self> {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().join(name);
@@ -319,7 +321,7 @@ impl CardGuest {
         let namespace = Namespace::new("cards");
         let mut qemu = start(directory.path(), &namespace, (cards, cables), &wires);
         let mut agent = None;
-        let deadline = Deadline::after(DEADLINE);
+        let deadline = Deadline::after(BOOT);
         let printed = || {
             let files = ["console", "qemu.log"].map(|name| fs::read(at(name)).unwrap_or_default());
             String::from_utf8_lossy(&files.concat()).into_owned()
@@ -327,9 +329,6 @@ impl CardGuest {
         let has_ended = deadline.poll(POLL, || {
             if let Some(status) = qemu.0.try_wait().unwrap() {
                 return Some(Some(status));
-            }
-            if printed().contains(STALLS) {
-                return Some(None);
             }
             // The socket exists before QEMU listens.
             let found = at("agent")
@@ -339,10 +338,6 @@ impl CardGuest {
             agent.is_some().then_some(None)
         });
         match has_ended {
-            Some(None) if agent.is_none() => {
-                eprintln!("the guest has stalled");
-                return None;
-            }
             Some(None) => {}
             Some(Some(status)) => {
                 assert!(
@@ -352,7 +347,10 @@ impl CardGuest {
                 );
                 return None;
             }
-            None => panic!("the guest did not boot: {}", printed()),
+            None => {
+                eprintln!("the guest did not boot within {BOOT:?}: {}", printed());
+                return None;
+            }
         }
         let mut guest = Self {
             qemu,
