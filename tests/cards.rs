@@ -31,7 +31,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use guest::Model::{E1000e, Igb, Virtio, Vmxnet3};
+use guest::Model::{self, E1000e, Igb, Virtio, Vmxnet3};
 use guest::{CardGuest, repeat_if_qemu_fails};
 use wire::{FRAME_MIN, Frame, tagged, vlan_of};
 
@@ -89,7 +89,6 @@ const PAIRS: [(usize, usize); 3] = [(0, 1), (2, 3), (4, 5)];
 #[test]
 #[ignore = "requires QEMU 10 of scripts/emulated-cards; make test-cards runs it"]
 fn cards_of_every_kind_forward_and_are_shown_with_their_links_and_counters() {
-    let _alone = alone();
     repeat_if_qemu_fails(|| {
         let mut guest = CardGuest::boot(&[Igb, Igb, Igb, E1000e, Virtio, Vmxnet3]);
         // Without a driver, the plan has only cards with SR-IOV.
@@ -157,7 +156,6 @@ fn cards_of_every_kind_forward_and_are_shown_with_their_links_and_counters() {
 #[test]
 #[ignore = "requires QEMU 10 of scripts/emulated-cards; make test-cards runs it"]
 fn tags_stay_in_the_frames_of_cards_of_every_kind() {
-    let _alone = alone();
     repeat_if_qemu_fails(|| {
         let mut guest = CardGuest::boot(&[Igb, Igb, Igb, E1000e, Virtio, Vmxnet3]);
         guest.bind_all();
@@ -232,7 +230,6 @@ fn cards_are_described(guest: &mut CardGuest) {
 #[test]
 #[ignore = "requires QEMU 10 of scripts/emulated-cards; make test-cards runs it"]
 fn no_emulated_card_counts_as_obeying_a_flow_rule() {
-    let _alone = alone();
     repeat_if_qemu_fails(|| {
         let mut guest = CardGuest::boot(&[Igb, E1000e, Virtio, Vmxnet3]);
         guest.bind_all();
@@ -279,7 +276,6 @@ fn no_emulated_card_counts_as_obeying_a_flow_rule() {
 #[test]
 #[ignore = "requires QEMU 10 of scripts/emulated-cards; make test-cards runs it"]
 fn frames_go_from_a_card_through_vhost_user_ports_to_another_card() {
-    let _alone = alone();
     repeat_if_qemu_fails(|| {
         let mut guest = CardGuest::boot(&[Igb, E1000e]);
         guest.bind_all();
@@ -319,7 +315,6 @@ fn frames_go_from_a_card_through_vhost_user_ports_to_another_card() {
 #[ignore = "requires QEMU 10 of scripts/emulated-cards; make test-cards runs it"]
 fn rules_drop_their_frames_whether_or_not_the_card_obeys() {
     const BURSTS: usize = 5;
-    let _alone = alone();
     repeat_if_qemu_fails(|| {
         let mut guest = CardGuest::boot(&[Igb, Igb]);
         guest.bind_all();
@@ -362,12 +357,12 @@ fn rule_of(guest: &mut CardGuest, port: &str) -> Option<Value> {
 #[test]
 #[ignore = "requires QEMU 10 of scripts/emulated-cards; make test-cards runs it"]
 fn an_unplugged_card_costs_its_own_port_alone() {
-    let _alone = alone();
     repeat_if_qemu_fails(unplug_under_traffic);
 }
 
-fn unplug_under_traffic() {
-    let mut guest = CardGuest::boot(&[Igb, Igb, Igb, E1000e]);
+/// Boots a guest with four cards, and starts a switch that forwards between the first two and between the last two.
+fn two_pairs(cards: &[Model; 4]) -> CardGuest {
+    let mut guest = CardGuest::boot(cards);
     guest.bind_all();
     guest.switch(
         &ports(&guest, ""),
@@ -377,6 +372,11 @@ fn unplug_under_traffic() {
         guest.port_becomes(name, "up");
     }
     guest.wires[0].carries(&guest.wires[1], &frames(20, 1514));
+    guest
+}
+
+fn unplug_under_traffic() {
+    let mut guest = two_pairs(&[Igb, Igb, Igb, E1000e]);
     // Frames arrive at the card until it is removed. The other two cards lose none meanwhile.
     let wires = std::mem::take(&mut guest.wires);
     let is_over = AtomicBool::new(false);
@@ -469,7 +469,6 @@ fn with_function(guest: &mut CardGuest, card: usize) -> (String, String) {
 #[test]
 #[ignore = "requires QEMU 10 of scripts/emulated-cards; make test-cards runs it"]
 fn each_kind_of_card_can_be_unplugged() {
-    let _alone = alone();
     repeat_if_qemu_fails(|| {
         let mut guest = CardGuest::boot(&[Vmxnet3, E1000e, Virtio, Igb, Igb, Igb]);
         guest.bind_all();
@@ -497,7 +496,6 @@ fn each_kind_of_card_can_be_unplugged() {
 #[test]
 #[ignore = "requires QEMU 10 of scripts/emulated-cards; make test-cards runs it"]
 fn functions_of_two_cards_forward_to_each_other_until_they_are_deleted() {
-    let _alone = alone();
     repeat_if_qemu_fails(|| {
         let mut guest = CardGuest::boot(&[Igb, Igb, Igb, Igb]);
         let others = guest.addresses[2..].to_vec();
@@ -547,7 +545,6 @@ fn function_settings(shown: &str) -> Vec<(&str, &str)> {
 #[test]
 #[ignore = "requires QEMU 10 of scripts/emulated-cards; make test-cards runs it"]
 fn a_reset_of_the_physical_function_costs_the_ports_of_its_functions_alone() {
-    let _alone = alone();
     repeat_if_qemu_fails(|| {
         let mut guest = CardGuest::boot(&[Igb, Igb, Igb, Igb]);
         let others = guest.addresses[1..].to_vec();
@@ -605,18 +602,8 @@ fn a_reset_of_the_physical_function_costs_the_ports_of_its_functions_alone() {
 #[test]
 #[ignore = "requires QEMU 10 of scripts/emulated-cards; make test-cards runs it"]
 fn a_card_that_another_driver_takes_costs_its_own_port_alone() {
-    let _alone = alone();
     repeat_if_qemu_fails(|| {
-        let mut guest = CardGuest::boot(&[Igb, Igb, Igb, Igb]);
-        guest.bind_all();
-        guest.switch(
-            &ports(&guest, ""),
-            "--cross-connect a,b --cross-connect c,d",
-        );
-        for name in ["a", "b", "c", "d"] {
-            guest.port_becomes(name, "up");
-        }
-        guest.wires[0].carries(&guest.wires[1], &frames(20, 1514));
+        let mut guest = two_pairs(&[Igb, Igb, Igb, Igb]);
         let taken = guest.addresses[0].clone();
         let device = format!("/sys/bus/pci/devices/{taken}");
         // The kernel waits here until the switch has given up the card.
@@ -653,7 +640,6 @@ fn a_card_that_another_driver_takes_costs_its_own_port_alone() {
 #[ignore = "requires QEMU 10 of scripts/emulated-cards; make test-cards runs it"]
 fn virtual_functions_have_the_settings_of_their_ports_while_these_are_open() {
     const VLAN: u16 = 5;
-    let _alone = alone();
     repeat_if_qemu_fails(|| {
         let mut guest = CardGuest::boot(&[Igb, Igb]);
         let other = guest.addresses[1].clone();

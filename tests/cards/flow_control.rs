@@ -3,7 +3,7 @@
 
 use crate::guest::Model::{E1000e, Igb, Virtio, Vmxnet3};
 use crate::guest::{CardGuest, repeat_if_qemu_fails};
-use crate::{alone, frames, ports};
+use crate::{frames, ports};
 
 /// Deletes the first two ports, and adds them again with options of their URIs. Waits until they have a link, and returns what their drivers
 /// report then.
@@ -29,7 +29,6 @@ fn mode_of(guest: &mut CardGuest, name: &str) -> String {
 #[test]
 #[ignore = "requires QEMU 10 of scripts/emulated-cards; make test-cards runs it"]
 fn ports_set_the_flow_control_of_their_cards() {
-    let _alone = alone();
     repeat_if_qemu_fails(|| {
         let mut guest = CardGuest::boot(&[Igb, E1000e, Virtio, Vmxnet3]);
         guest.bind_all();

@@ -3,12 +3,11 @@
 
 use crate::guest::Model::Igb;
 use crate::guest::{CardGuest, repeat_if_qemu_fails};
-use crate::{FUNCTION_MAC, alone, create_functions, frames, frames_to_function};
+use crate::{FUNCTION_MAC, create_functions, frames, frames_to_function};
 
 #[test]
 #[ignore = "requires QEMU 10 of scripts/emulated-cards; make test-cards runs it"]
 fn ports_create_the_functions_of_their_card_and_delete_them() {
-    let _alone = alone();
     repeat_if_qemu_fails(|| {
         let mut guest = CardGuest::boot(&[Igb, Igb]);
         let other = guest.addresses[1].clone();

@@ -15,10 +15,10 @@ use quietwire_lab::guest::Agent;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::DEADLINE;
 use crate::monitor::Monitor;
 use crate::switches::{Namespace, quietwire};
 use crate::wire::Wire;
+use crate::{DEADLINE, alone};
 
 /// Device number of the first card's root port on the guest's root bus.
 const FIRST_SLOT: usize = 4;
@@ -87,8 +87,9 @@ impl Model {
     }
 }
 
-/// Runs a test, and again if it fails because QEMU has failed.
+/// Runs a test while no other one does, and again if it fails because QEMU has failed.
 pub(crate) fn repeat_if_qemu_fails(test: impl Fn()) {
+    let _alone = alone();
     for _ in 1..ATTEMPTS {
         HAS_FAILED.store(false, Ordering::Relaxed);
         match catch_unwind(AssertUnwindSafe(&test)) {
@@ -432,19 +433,17 @@ impl CardGuest {
         })
     }
 
-    /// Waits until a script in the guest succeeds. Returns false if it does not within this time.
-    pub(crate) fn succeeds_within(&mut self, script: &str, timeout: Duration) -> bool {
-        let deadline = Deadline::after(timeout);
-        let succeeds = || (self.try_run(script).0 == Some(0)).then_some(());
-        deadline.poll(POLL, succeeds).is_some()
-    }
-
     /// Waits until a script in the guest succeeds. Panics with its different outcomes, each with the time of its first occurrence, and with
     /// what another script prints afterwards.
     pub(crate) fn until_or_report(&mut self, script: &str, report: &str) {
+        self.until_within_or_report(script, DEADLINE, report);
+    }
+
+    /// The same, for as long as this.
+    pub(crate) fn until_within_or_report(&mut self, script: &str, timeout: Duration, report: &str) {
         let began = Instant::now();
         let mut outcomes: Vec<(Duration, (Option<i32>, String))> = Vec::new();
-        let done = Deadline::after(DEADLINE).poll(POLL, || {
+        let done = Deadline::after(timeout).poll(POLL, || {
             let outcome = self.try_run(script);
             let is_done = outcome.0 == Some(0);
             if outcomes.last().is_none_or(|(_, last)| *last != outcome) {

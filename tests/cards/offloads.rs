@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Segmentation and checksums that the switch leaves to cards, on a path between two kernels. One of them is also behind vhost-user.
 
-use crate::alone;
 use crate::guest::Model::Igb;
 use crate::guest::{CardGuest, repeat_if_qemu_fails};
 
@@ -85,7 +84,6 @@ fn add_addresses(guest: &mut CardGuest, connected: &str) -> &'static str {
 #[test]
 #[ignore = "requires QEMU 10 of scripts/emulated-cards; make test-cards runs it"]
 fn a_card_cuts_the_data_of_a_kernel_as_the_switch_does() {
-    let _alone = alone();
     repeat_if_qemu_fails(|| {
         // A cable connects the two cards. Behind each is a kernel: that of the namespace `far` sends a file.
         let mut guest = CardGuest::boot_connected(&[Igb, Igb], &[(0, 1)]);

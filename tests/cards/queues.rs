@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::guest::Model::{E1000e, Igb, VirtioRss, Vmxnet3};
 use crate::guest::{CardGuest, repeat_if_qemu_fails};
 use crate::wire::{Carried, Frame, flow_and_sequence};
-use crate::{DEADLINE, alone, frames, ports};
+use crate::{DEADLINE, frames, ports};
 
 /// Flows of an even spread, of both directions, and of a queue that moves.
 const FLOWS: u32 = 10_000;
@@ -221,7 +221,6 @@ fn flows_arrive_in_order(guest: &mut CardGuest, flows: u32, sequences: u32, is_a
 #[ignore = "requires QEMU 10 of scripts/emulated-cards; make test-cards runs it"]
 fn flows_spread_evenly_over_the_queues_of_igb_and_stay_in_order() {
     const SEQUENCES: u32 = 2;
-    let _alone = alone();
     repeat_if_qemu_fails(|| {
         let mut guest = CardGuest::boot(&[Igb, Igb]);
         guest.bind_all();
@@ -336,7 +335,6 @@ fn busy_queues_move(guest: &mut CardGuest) {
 #[test]
 #[ignore = "requires QEMU 10 of scripts/emulated-cards; make test-cards runs it"]
 fn both_directions_of_a_flow_have_one_queue_of_igb_with_a_symmetric_key() {
-    let _alone = alone();
     repeat_if_qemu_fails(|| {
         let mut guest = CardGuest::boot(&[Igb, Igb]);
         guest.bind_all();
@@ -362,7 +360,6 @@ fn both_directions_of_a_flow_have_one_queue_of_igb_with_a_symmetric_key() {
 #[ignore = "requires QEMU 10 of scripts/emulated-cards; make test-cards runs it"]
 fn flows_spread_evenly_over_the_queues_of_virtio_and_stay_in_order() {
     const SEQUENCES: u32 = 2;
-    let _alone = alone();
     repeat_if_qemu_fails(|| {
         let mut guest = CardGuest::boot(&[VirtioRss, Igb]);
         guest.bind_all();
@@ -383,7 +380,6 @@ fn flows_spread_evenly_over_the_queues_of_virtio_and_stay_in_order() {
 #[test]
 #[ignore = "requires QEMU 10 of scripts/emulated-cards; make test-cards runs it"]
 fn cards_that_do_not_spread_flows_forward_with_several_queues() {
-    let _alone = alone();
     repeat_if_qemu_fails(|| {
         let mut guest = CardGuest::boot(&[E1000e, Vmxnet3]);
         guest.bind_all();

@@ -4,7 +4,7 @@
 
 use crate::guest::Model::Igb;
 use crate::guest::{CardGuest, repeat_if_qemu_fails};
-use crate::{alone, frames, frames_to, ports, rule_of};
+use crate::{frames, frames_to, ports, rule_of};
 
 /// Frames of a step.
 const FRAMES: u32 = 20;
@@ -22,7 +22,6 @@ fn steer(guest: &mut CardGuest, name: &str, port: &str, destination_port: u16, m
 #[test]
 #[ignore = "requires QEMU 10 of scripts/emulated-cards; make test-cards runs it"]
 fn a_tap_gives_the_kernel_the_frames_of_a_card_that_no_rule_steers() {
-    let _alone = alone();
     repeat_if_qemu_fails(|| {
         let mut guest = CardGuest::boot(&[Igb, Igb]);
         guest.bind_all();
@@ -84,7 +83,6 @@ fn doctor_shows(guest: &mut CardGuest, texts: [String; 2]) {
 #[test]
 #[ignore = "requires QEMU 10 of scripts/emulated-cards; make test-cards runs it"]
 fn the_kernel_and_the_switch_share_the_interface_of_a_card() {
-    let _alone = alone();
     repeat_if_qemu_fails(|| {
         let mut guest = CardGuest::boot(&[Igb, Igb]);
         guest.run("modprobe igb");

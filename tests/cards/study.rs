@@ -8,12 +8,15 @@ use std::time::Duration;
 use quietwire_study::StudyFile;
 use serde_json::Value;
 
+use crate::create_functions;
 use crate::guest::Model::Igb;
 use crate::guest::{CardGuest, repeat_if_qemu_fails};
-use crate::{alone, create_functions};
 
 /// Time for a study in an emulated guest.
 const STUDY: Duration = Duration::from_secs(420);
+
+/// Prints the end of the log of a study.
+const LOG: &str = "tail -n 40 /tmp/study.log";
 
 /// The end of each study: trials, and one measurement.
 const TRIALS: &str = r#"
@@ -158,9 +161,8 @@ fn run(guest: &mut CardGuest, text: &str) -> Vec<String> {
         "( cd /tmp && quietwire study run study.toml --json --state-directory /tmp/lab \
          >study.json 2>study.log </dev/null; echo $? >study.done; mv study.done study.code ) >/dev/null 2>&1 &",
     );
-    let has_ended = guest.succeeds_within("[ -e /tmp/study.code ]", STUDY);
-    let log = guest.run("tail -n 40 /tmp/study.log");
-    assert!(has_ended, "the study runs after {STUDY:?}: {log}");
+    guest.until_within_or_report("[ -e /tmp/study.code ]", STUDY, LOG);
+    let log = guest.run(LOG);
     assert_eq!(guest.run("cat /tmp/study.code").trim(), "0", "{log}");
     let printed = guest.run("cat /tmp/study.json");
     let reported: Value = serde_json::from_str(&printed).unwrap();
@@ -184,7 +186,6 @@ fn run(guest: &mut CardGuest, text: &str) -> Vec<String> {
 #[test]
 #[ignore = "requires QEMU 10 of scripts/emulated-cards; make test-cards runs it"]
 fn a_study_measures_virtual_functions_quiet_and_beside_neighbours() {
-    let _alone = alone();
     repeat_if_qemu_fails(|| {
         let mut guest = connected();
         let testers = guest.addresses[2..].to_vec();
@@ -224,7 +225,6 @@ fn a_study_measures_virtual_functions_quiet_and_beside_neighbours() {
 #[test]
 #[ignore = "requires QEMU 10 of scripts/emulated-cards; make test-cards runs it"]
 fn a_study_measures_from_cards_to_a_network_function_and_back() {
-    let _alone = alone();
     repeat_if_qemu_fails(|| {
         let mut guest = connected();
         guest.bind_all();
@@ -235,7 +235,6 @@ fn a_study_measures_from_cards_to_a_network_function_and_back() {
 #[test]
 #[ignore = "requires QEMU 10 of scripts/emulated-cards; make test-cards runs it"]
 fn a_study_measures_a_device_between_cards_that_commands_prepare() {
-    let _alone = alone();
     repeat_if_qemu_fails(|| {
         let mut guest = connected();
         guest.bind_all();

@@ -447,11 +447,7 @@ impl PortHandle {
     pub fn set_redirection_table(&self, table: &[u16]) -> Result<(), Error> {
         match &self.inner.backend {
             Backend::Device(device) => device.set_redirection_table(table),
-            _ => Err(Error::Steering {
-                port: self.inner.name.clone(),
-                uri: self.inner.uri.to_string(),
-                cause: "only cards have a redirection table".to_owned(),
-            }),
+            _ => Err(self.cannot_steer("only cards have a redirection table")),
         }
     }
 
@@ -491,6 +487,14 @@ impl PortHandle {
         }
     }
 
+    fn cannot_steer(&self, cause: &str) -> Error {
+        Error::Steering {
+            port: self.inner.name.clone(),
+            uri: self.inner.uri.to_string(),
+            cause: cause.to_owned(),
+        }
+    }
+
     /// Replaces the rules about the frames that an `af-xdp` port receives, in one step. The first rule that matches a frame decides; without
     /// a match, the kernel gets it. Without rules, the port receives all frames. Equal rules keep their counters.
     ///
@@ -503,11 +507,7 @@ impl PortHandle {
         match &self.inner.backend {
             Backend::Device(device) => device.steer(rules),
             _ if rules.is_empty() => Ok(()),
-            _ => Err(Error::Steering {
-                port: self.inner.name.clone(),
-                uri: self.inner.uri.to_string(),
-                cause: "only af-xdp and pci ports steer frames".to_owned(),
-            }),
+            _ => Err(self.cannot_steer("only af-xdp and pci ports steer frames")),
         }
     }
 
@@ -531,11 +531,7 @@ impl PortHandle {
                 device.drop_on_card(matches)
             }
             _ if matches.is_empty() => Ok(()),
-            _ => Err(Error::Steering {
-                port: self.inner.name.clone(),
-                uri: self.inner.uri.to_string(),
-                cause: "only the cards of pci ports drop frames".to_owned(),
-            }),
+            _ => Err(self.cannot_steer("only the cards of pci ports drop frames")),
         }
     }
 

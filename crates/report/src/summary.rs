@@ -492,7 +492,8 @@ fn device(file: &StudyFile, case: &Case) -> String {
     parts.join(", ")
 }
 
-/// Returns the caveats of the lab, or of the tester beside a device that the lab did not start, for a case's figures. They are the same at each setup.
+/// Returns the caveats of the lab, or of the tester beside a device that the lab did not start, for a case's figures. They are the same at
+/// each setup.
 fn warnings(results: &StudyResults, case: &Case) -> Vec<String> {
     let mut entries = results.entries.iter().rev();
     let entry = entries.find(|entry| entry.case_name == case.name);

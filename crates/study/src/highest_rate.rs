@@ -57,6 +57,22 @@ pub(crate) enum Pace {
 /// Runs a trial.
 pub(crate) type Run<'a, E> = dyn FnMut(&Trial, Pace) -> Result<TrialResult, E> + 'a;
 
+/// Runs a trial, and logs its rates.
+fn try_rate<E>(run: &mut Run<'_, E>, trial: &Trial, pace: Pace) -> Result<TrialResult, E> {
+    let result = run(trial, pace)?;
+    let asked = match pace {
+        Pace::Scheduled => format!("{:.0}", trial.offered_rate_pps),
+        Pace::Unpaced => "all".to_owned(),
+    };
+    tracing::debug!(
+        "highest rate: {asked} frames per second: {:.0} offered, {:.0} forwarded, {:?}",
+        result.achieved_rate_pps,
+        result.forwarding_rate_pps,
+        result.validity
+    );
+    Ok(result)
+}
+
 /// Returns the rate that tester and device reach together, before [`CALIBRATION_MARGIN`]. The first trials are as fast as possible; if the
 /// device forwards nothing, each further trial has half the rate. An overloaded device may forward nothing at all, or less than without
 /// overload (receive livelock).
@@ -67,12 +83,8 @@ pub(crate) fn rate_of_both<E>(run: &mut Run<'_, E>, mut trial: Trial) -> Result<
     let mut tester_pps: f64 = 1.0;
     // A device that got no CPU time at that moment forwards nothing, so the trial is repeated.
     for _ in 0..UNPACED_TRIALS_MAX {
-        let unpaced = run(&trial, Pace::Unpaced)?;
+        let unpaced = try_rate(run, &trial, Pace::Unpaced)?;
         tester_pps = unpaced.achieved_rate_pps;
-        let forwarded_pps = unpaced.forwarding_rate_pps;
-        tracing::debug!(
-            "highest rate: {tester_pps:.0} frames per second, {forwarded_pps:.0} forwarded"
-        );
         if unpaced.forwarding_rate_pps > 0.0 {
             let from_pps = most_of_device(unpaced.forwarding_rate_pps);
             return raised(run, trial, from_pps, tester_pps);
@@ -81,7 +93,7 @@ pub(crate) fn rate_of_both<E>(run: &mut Run<'_, E>, mut trial: Trial) -> Result<
     let mut rate_pps = tester_pps / 2.0;
     while rate_pps > LEAST_PPS {
         trial.offered_rate_pps = rate_pps;
-        let paced = run(&trial, Pace::Scheduled)?;
+        let paced = try_rate(run, &trial, Pace::Scheduled)?;
         if paced.forwarding_rate_pps > 0.0 {
             let from_pps = most_of_device(paced.forwarding_rate_pps);
             return raised(run, trial, from_pps, rate_pps);
@@ -117,13 +129,7 @@ fn raised<E>(
 /// overload may find the device still busy.
 fn is_forwarded<E>(run: &mut Run<'_, E>, trial: &Trial) -> Result<bool, E> {
     for _ in 0..LOSSES {
-        let result = run(trial, Pace::Scheduled)?;
-        tracing::debug!(
-            "highest rate: {:.0} frames per second: {:.0} offered, {:.0} forwarded",
-            trial.offered_rate_pps,
-            result.achieved_rate_pps,
-            result.forwarding_rate_pps
-        );
+        let result = try_rate(run, trial, Pace::Scheduled)?;
         let is_kept = result.achieved_rate_pps >= trial.offered_rate_pps * (1.0 - RAISE_LOSS);
         if is_kept && result.loss_ratio <= RAISE_LOSS {
             return Ok(true);
@@ -160,11 +166,7 @@ pub(crate) fn kept_rate<E>(
         let (mut kept, mut invalid) = (0_u32, 0_u32);
         while invalid < invalid_trials {
             std::thread::sleep(pause(invalid));
-            let result = run(&trial, Pace::Scheduled)?;
-            tracing::debug!(
-                "highest rate: {rate_pps:.0} frames per second: {:?}",
-                result.validity
-            );
+            let result = try_rate(run, &trial, Pace::Scheduled)?;
             if result.is_valid() || is_stalled(&result) {
                 kept = kept.saturating_add(1);
             } else {

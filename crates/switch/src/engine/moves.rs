@@ -16,6 +16,14 @@ use crate::report::{MoveReport, QueueReport};
 /// Maximum number of moves in the log.
 const REMEMBERED: usize = 256;
 
+/// Returns the error of a request about queues.
+fn wrong(what: String) -> SwitchError {
+    SwitchError::Config {
+        location: "queue".to_owned(),
+        what,
+    }
+}
+
 impl Engine {
     /// Samples loads. A load covers the time since the previous sample. Called every few seconds.
     pub(crate) fn sample_loads(&mut self) {
@@ -78,7 +86,7 @@ impl Engine {
     fn carry_out(&mut self, one: &Move) -> Result<bool, SwitchError> {
         match one.part {
             None => self.move_queue(one.id, one.to),
-            Some(part) => self.move_entries(one.id, part).map(|()| true),
+            Some(part) => self.move_entries(one.id, part),
         }
     }
 
@@ -92,17 +100,8 @@ impl Engine {
         queue: u16,
         cpu: u32,
     ) -> Result<MoveReport, SwitchError> {
-        let wrong = |what: String| SwitchError::Config {
-            location: "queue".to_owned(),
-            what,
-        };
-        let number = self
-            .number(port)
-            .ok_or_else(|| wrong(format!("no such port: '{port}'")))?;
-        let from = self
-            .slot(number)
-            .and_then(|slot| self.server_of(slot.queues.get(usize::from(queue))?))
-            .ok_or_else(|| wrong(format!("port '{port}' has no receive queue {queue}")))?;
+        let number = self.number_of_port(port)?;
+        let from = self.server(number, queue)?;
         if !self.forwarders.iter().any(|one| one.cpu == cpu) {
             return Err(wrong(format!(
                 "no forwarding thread on CPU {cpu} (forwarding CPUs: {})",
@@ -127,18 +126,11 @@ impl Engine {
         queue: u16,
         part: Part,
     ) -> Result<MoveReport, SwitchError> {
-        let wrong = |what: String| SwitchError::Config {
-            location: "queue".to_owned(),
-            what,
-        };
-        let number = self
-            .number(port)
-            .ok_or_else(|| wrong(format!("no such port: '{port}'")))?;
-        let server = |queue: u16| {
-            self.cpu_of((number, queue))
-                .ok_or_else(|| wrong(format!("port '{port}' has no receive queue {queue}")))
-        };
-        let cpus = (server(queue)?, server(part.to_queue)?);
+        let number = self.number_of_port(port)?;
+        let cpus = (
+            self.server(number, queue)?,
+            self.server(number, part.to_queue)?,
+        );
         if queue == part.to_queue || part.entries == 0 {
             return Err(wrong(
                 "give another queue, and at least one entry".to_owned(),
@@ -161,9 +153,24 @@ impl Engine {
         }
         self.settle()?;
         let report = self.report((number, queue), cpus, Some(part), "by request");
-        self.move_entries((number, queue), part)?;
-        self.remember(report.clone());
+        if self.move_entries((number, queue), part)? {
+            self.remember(report.clone());
+        }
         Ok(report)
+    }
+
+    /// Returns the number of a port of a request.
+    fn number_of_port(&self, port: &str) -> Result<u16, SwitchError> {
+        self.number(port)
+            .ok_or_else(|| wrong(format!("no such port: '{port}'")))
+    }
+
+    /// Returns the CPU of the thread that serves a queue of a request.
+    fn server(&self, port: u16, queue: u16) -> Result<u32, SwitchError> {
+        self.cpu_of((port, queue)).ok_or_else(|| {
+            let name = self.slot(port).map_or("", |slot| &slot.plan.name);
+            wrong(format!("port '{name}' has no receive queue {queue}"))
+        })
     }
 
     /// Returns how many entries of the redirection table of a port select each of its queues. Empty without a table.

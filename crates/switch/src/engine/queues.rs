@@ -134,7 +134,7 @@ impl Engine {
 
     /// Moves entries of the redirection table of a card from one of its queues to another. Their flows stay in order: the frames that later
     /// arrive in the other queue wait there until those in the first queue have left. Frames beyond the size of the other queue are lost
-    /// meanwhile.
+    /// meanwhile. Returns false if a queue is not with a thread.
     ///
     /// # Errors
     /// [`SwitchError::Dpdk`] if the card refuses the table; [`SwitchError::Thread`] if a thread does not reply.
@@ -142,14 +142,14 @@ impl Engine {
         &mut self,
         (port, queue): QueueId,
         part: Part,
-    ) -> Result<(), SwitchError> {
+    ) -> Result<bool, SwitchError> {
         let other = (port, part.to_queue);
         let Some(handle) = self.slot(port).map(|slot| slot.handle.clone()) else {
-            return Ok(());
+            return Ok(false);
         };
         let servers = [(port, queue), other].map(|id| self.cpu_of(id));
         let [Some(from), Some(to)] = servers else {
-            return Ok(());
+            return Ok(false);
         };
         let former = handle.redirection_table();
         let mut table = former.clone();
@@ -176,7 +176,7 @@ impl Engine {
                 part.to_queue
             );
         }
-        done
+        done.map(|()| true)
     }
 
     /// Returns the CPU of the thread that serves a queue.
@@ -207,19 +207,20 @@ impl Engine {
                 break;
             }
         }
-        // Those that its thread put into rings precede those that the thread of the other queue receives.
-        for other in self.cpus().into_iter().filter(|other| *other != cpu) {
-            self.send_command(other, WorkerCommand::DrainRelays)?;
-        }
-        Ok(())
+        self.drain_relays_from(cpu)
     }
 
     fn hand_over(&mut self, id: QueueId, from: u32, to: u32) -> Result<(), SwitchError> {
-        // Frames that the previous thread put into rings precede frames that the next thread receives.
+        self.drain_relays_from(from)?;
+        self.adopt(id, to)
+    }
+
+    /// Has all other threads send what a thread put into rings: those frames precede frames that the next thread of their flows receives.
+    fn drain_relays_from(&mut self, from: u32) -> Result<(), SwitchError> {
         for cpu in self.cpus().into_iter().filter(|cpu| *cpu != from) {
             self.send_command(cpu, WorkerCommand::DrainRelays)?;
         }
-        self.adopt(id, to)
+        Ok(())
     }
 
     /// Returns the CPU of the thread that serves a queue, if a thread does.

@@ -9,6 +9,7 @@ use quietwire_switch::control::{Request, ask};
 use quietwire_switch::report::SetsReport;
 
 use super::table::table;
+use super::tables::or_dash;
 use crate::text::print;
 
 /// Shows all sets, or one, and up to `limit` of their elements from the element `first` on.
@@ -39,13 +40,12 @@ pub(super) fn show(
 }
 
 fn rendered(report: &SetsReport) -> String {
-    let seconds = |seconds: Option<u64>| seconds.map_or_else(|| "-".to_owned(), |s| s.to_string());
     let mut sets = table(["set", "type", "timeout s", "elements", "rules"], 2);
     for set in &report.sets {
         sets.add_row([
             set.name.to_string(),
             set.kind.to_string(),
-            seconds(set.timeout_s.map(u64::from)),
+            or_dash(set.timeout_s),
             set.elements.to_string(),
             set.rules.to_string(),
         ]);
@@ -57,7 +57,7 @@ fn rendered(report: &SetsReport) -> String {
             elements.add_row([
                 one.set.to_string(),
                 one.element.to_string(),
-                seconds(one.expires_in_s),
+                or_dash(one.expires_in_s),
             ]);
         }
         text += &format!("\n\n{elements}");

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Reports of a switch as text tables.
 
-use quietwire_packet::VlanId;
 use quietwire_report::TerminalTable;
 use quietwire_switch::control::Subject;
 use quietwire_switch::report::{
@@ -66,8 +65,11 @@ fn ports(ports: &[PortReport]) -> String {
         let (frames, octets) = (tx_frames.to_string(), tx_octets.to_string());
         counts.add_row(["", "", "", "tx", &frames, &octets, ""]);
         let queues = format!("{}/{}", port.rx_queues, port.tx_queues);
-        let ring = |size: Option<u16>| size.map_or_else(|| "-".to_owned(), |n| n.to_string());
-        let rings = format!("{}/{}", ring(port.rx_ring_size), ring(port.tx_ring_size));
+        let rings = format!(
+            "{}/{}",
+            or_dash(port.rx_ring_size),
+            or_dash(port.tx_ring_size)
+        );
         places.add_row([name, &queues, &rings, &port.uri]);
         details += &port_details(port);
     }
@@ -151,7 +153,7 @@ fn fdb(mut entries: Vec<FdbReport>) -> TerminalTable {
         };
         table.add_row([
             entry.bridge,
-            vlan_or_none(entry.vlan),
+            or_dash(entry.vlan),
             entry.mac.to_string(),
             entry.port,
             age,
@@ -160,8 +162,9 @@ fn fdb(mut entries: Vec<FdbReport>) -> TerminalTable {
     table
 }
 
-fn vlan_or_none(vlan: Option<VlanId>) -> String {
-    vlan.map_or_else(|| "-".to_owned(), |vlan| vlan.to_string())
+/// Formats a value that may be absent.
+pub(super) fn or_dash(value: Option<impl ToString>) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| value.to_string())
 }
 
 fn vlans(vlans: Vec<VlanReport>) -> TerminalTable {
@@ -183,7 +186,7 @@ fn flapping(addresses: Vec<FlappingReport>) -> TerminalTable {
     for one in addresses {
         table.add_row([
             one.bridge,
-            vlan_or_none(one.vlan),
+            or_dash(one.vlan),
             one.mac.to_string(),
             one.moves.to_string(),
             one.since_s.to_string(),
@@ -262,7 +265,7 @@ fn interfaces(interfaces: Vec<InterfaceReport>) -> TerminalTable {
             one.name,
             one.vrf,
             on,
-            vlan_or_none(one.vlan),
+            or_dash(one.vlan),
             one.mac.to_string(),
             one.mtu.to_string(),
             addresses.join(" "),
@@ -280,8 +283,7 @@ fn neighbours(neighbours: Vec<NeighbourReport>) -> TerminalTable {
         table.add_row([
             one.interface,
             one.address.to_string(),
-            one.mac
-                .map_or_else(|| "-".to_owned(), |mac| mac.to_string()),
+            or_dash(one.mac),
             one.state.name().to_owned(),
             one.source.name().to_owned(),
             format!("{:.1}", one.age_s),
@@ -376,16 +378,10 @@ fn queues(queues: &[QueueReport]) -> TerminalTable {
         table.add_row([
             queue.port.clone(),
             queue.queue.to_string(),
-            queue
-                .cpu
-                .map_or_else(|| "-".to_owned(), |cpu| cpu.to_string()),
+            or_dash(queue.cpu),
             if queue.is_mapped { "by hand" } else { "" }.to_owned(),
-            queue
-                .load
-                .map_or_else(|| "-".to_owned(), |load| format!("{:.1}", 100.0 * load)),
-            queue
-                .entries
-                .map_or_else(|| "-".to_owned(), |entries| entries.to_string()),
+            or_dash(queue.load.map(|load| format!("{:.1}", 100.0 * load))),
+            or_dash(queue.entries),
             queue.frames.to_string(),
             queue.bursts.to_string(),
             ratio(queue.frames, queue.bursts),
@@ -429,14 +425,13 @@ pub(super) fn moves(moves: &[MoveReport]) -> TerminalTable {
         ],
         8,
     );
-    let or_all = |number: Option<u16>| number.map_or_else(|| "-".to_owned(), |n| n.to_string());
     for one in moves {
         table.add_row([
             format!("{:.1}", one.uptime_s),
             one.port.clone(),
             one.queue.to_string(),
-            or_all(one.entries),
-            or_all(one.to_queue),
+            or_dash(one.entries),
+            or_dash(one.to_queue),
             one.from.to_string(),
             one.to.to_string(),
             one.reason.clone(),

@@ -46,14 +46,13 @@ impl Device {
         } else {
             -nix::libc::EINVAL
         };
-        if code == 0 {
-            return Ok(());
+        match code {
+            0 => Ok(()),
+            code => {
+                let cause = error::text(code);
+                Err(self.steering_error(format!("changing the redirection table: {cause}")))
+            }
         }
-        Err(Error::Steering {
-            port: self.name.clone(),
-            uri: self.uri.to_string(),
-            cause: format!("changing the redirection table: {}", error::text(code)),
-        })
     }
 
     /// Sets the table of `entries` entries. Returns 0 or a negative errno.
