@@ -431,6 +431,13 @@ pub(crate) fn dpdk_march() -> String {
     march.unwrap_or("no -march").to_owned()
 }
 
+/// Returns the congestion control of TCP in new network namespaces (Linux, Documentation/networking/ip-sysctl.rst). Some, such as BBR, limit
+/// the rate of a sender, and so that of all sides.
+pub(crate) fn congestion_control() -> String {
+    let setting = fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control");
+    setting.unwrap_or_default().trim_end().to_owned()
+}
+
 /// Returns an empty run. Requires the machine to be prepared. From now on, SIGINT and SIGTERM end the run after its turn.
 pub(crate) fn begin(options: &Options, bench: &str, rounds: u32, seconds: f64) -> Run {
     turn::end_on_signals();

@@ -446,7 +446,7 @@ struct GuestNet {
 impl GuestNet {
     fn start(directory: &Path, boot: &Boot, device: GuestDevice) -> Self {
         let (left, middle) = (Namespace::new("left"), Namespace::new("middle"));
-        let mut socket = directory.join("guest.sock");
+        let socket = directory.join("guest.sock");
         let [cable, tap] = CABLES;
         let (mut switch, mut ovs) = (None, None);
         let card = match device {
@@ -461,9 +461,9 @@ impl GuestNet {
                 lay_cable(&middle, &left, cable);
                 let datapath = Datapath::Dpdk;
                 let started = OpenVSwitch::on_interfaces(directory, &middle.0, datapath, &[cable]);
-                socket = started.add_vhost_user("guest");
+                started.add_vhost_user_client("guest", &socket);
                 ovs = Some(started);
-                Card::VhostUser(&socket)
+                Card::VhostUserServer(&socket)
             }
             GuestDevice::OpenVSwitch(datapath) => {
                 lay_cable(&middle, &left, cable);
@@ -616,7 +616,7 @@ fn guest_side(run: &Run, boot: &Boot, name: &str, device: GuestDevice) -> Side {
         ),
         GuestDevice::OpenVSwitch(datapath) => {
             let ports = match datapath {
-                Datapath::Dpdk => "a veth pair and a vhost-user port",
+                Datapath::Dpdk => "a veth pair and a vhost-user client port",
                 Datapath::Kernel | Datapath::Userspace => "a veth pair and a tap of QEMU",
             };
             ovs_side(name, datapath, ports)
@@ -789,7 +789,9 @@ fn main() {
     let rounds = options.rounds(ROUNDS);
     let seconds = options.seconds_or(SECONDS).ceil().max(1.0);
     let mut run = common::begin(&options, "kernel_ports", rounds, seconds);
-    run.helpers = "No thread is pinned: hosts and devices share all CPUs.".to_owned();
+    let control = common::congestion_control();
+    let shared = "No thread is pinned: hosts and devices share all CPUs.";
+    run.helpers = format!("{shared} TCP's congestion control: {control}.");
     let devices = available(&mut run, &options);
     add_sides(&mut run, &devices);
     for (name, case) in CASES {

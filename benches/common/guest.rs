@@ -32,8 +32,10 @@ while :; do iperf3 --server; done
 pub(crate) enum Card<'name> {
     /// A tap that exists in the network namespace of QEMU.
     Tap(&'name str),
-    /// Socket of a vhost-user port.
+    /// Socket of a vhost-user port, on which the switch listens.
     VhostUser(&'name Path),
+    /// The same, but QEMU listens and waits for the switch.
+    VhostUserServer(&'name Path),
 }
 
 /// Kernel and initramfs of guests, and their accelerator.
@@ -128,9 +130,13 @@ impl Boot {
                     "tap,id=net,ifname={name},script=no,downscript=no{vhost}"
                 ));
             }
-            Card::VhostUser(socket) => {
+            Card::VhostUser(socket) | Card::VhostUserServer(socket) => {
+                let server = match card {
+                    Card::VhostUserServer(_) => ",server=on",
+                    _ => "",
+                };
                 command.arg("-chardev");
-                command.arg(format!("socket,id=port,path={}", socket.display()));
+                command.arg(format!("socket,id=port,path={}{server}", socket.display()));
                 command.args(["-netdev", "vhost-user,id=net,chardev=port"]);
             }
         }

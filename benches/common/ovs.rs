@@ -165,6 +165,15 @@ impl OpenVSwitch {
         self.directory.join(port)
     }
 
+    /// Adds a vhost-user port to the bridge that connects to a socket of the guest. Other vhost-user ports of Open vSwitch 3.1 drop frames
+    /// with incomplete checksums ("No TCP checksum support"), even with `userspace-tso-enable`.
+    pub(crate) fn add_vhost_user_client(&self, port: &str, socket: &Path) {
+        let add = ["add-port", "br0", port, "--", "set", "interface", port];
+        let path = format!("options:vhost-server-path={}", socket.display());
+        let vhost = ["type=dpdkvhostuserclient", &path];
+        database(&self.directory, &[&add[..], &vhost].concat());
+    }
+
     /// Replaces the flows of the bridge, as `ovs-ofctl` reads them from a file.
     pub(crate) fn replace_flows(&self, flows: &str) {
         let file = self.directory.join("flows");
