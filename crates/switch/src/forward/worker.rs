@@ -6,8 +6,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use quietwire_dpdk::{BURST_MAX, Burst, Eal, Mempool};
+use quietwire_dpdk::{BURST_MAX, Burst, Eal, Mempool, cycles};
 
+use super::TURNS_BEFORE_YIELD;
 use super::balance::BalanceQuery;
 use super::command::{CommandReceiver, Reply, WorkerCommand};
 use super::connections::{ConnectionQuery, ConnectionStage};
@@ -33,8 +34,9 @@ use quietwire_tables::filter::{NameFlows, Verdict, Verdicts};
 const INPUTS_MAX: usize = 1024;
 /// Duration of a sleep between polls.
 const NAP: Duration = Duration::from_micros(50);
-/// Empty polls of all queues before a thread waits for interrupts: about 50 us, in which a busy peer sends more.
-const TURNS_BEFORE_SLEEP: u32 = 512;
+/// Time of empty polls before a thread waits for interrupts, µs. A peer that the latest frame has woken replies within this time, also in a
+/// virtual machine, so that the reply need not wake the thread, too.
+const LINGER_US: u64 = 100;
 /// Empty polls before a thread that sleeps for [`NAP`] between polls waits for interrupts: some milliseconds, because each wait and wake-up
 /// costs more than a nap.
 const NAPS_BEFORE_SLEEP: u32 = 64;
@@ -78,6 +80,9 @@ pub(crate) struct Worker {
     pub(super) idle: Idle,
     /// Sleep state, if threads may sleep until a receive interrupt.
     doze: Option<Doze>,
+    /// Time at which the queues were first without frames, and [`LINGER_US`], in ticks.
+    idle_since: u64,
+    linger: u64,
     pub(super) counters: Arc<ThreadCounters>,
     pub(super) telemetry: Telemetry,
     pub(super) commands: CommandReceiver,
@@ -115,6 +120,8 @@ impl Worker {
             effects,
             idle,
             doze,
+            idle_since: 0,
+            linger: (cycles::hz() / 1_000_000).saturating_mul(LINGER_US),
             telemetry: Telemetry::new(Arc::clone(&counters)),
             counters,
             commands,
@@ -147,11 +154,20 @@ impl Worker {
             }
             Idle::Sleep => std::thread::sleep(NAP),
             Idle::Interrupt if self.hears_all() => {
-                return idle_turns >= TURNS_BEFORE_SLEEP && self.sleep();
+                return self.has_lingered(idle_turns) && self.sleep();
             }
             Idle::Interrupt => std::thread::sleep(NAP),
         }
         true
+    }
+
+    /// Returns true if the thread has polled empty queues for [`LINGER_US`].
+    fn has_lingered(&mut self, idle_turns: u32) -> bool {
+        let now = cycles::now();
+        if idle_turns <= TURNS_BEFORE_YIELD {
+            self.idle_since = now;
+        }
+        now.wrapping_sub(self.idle_since) >= self.linger
     }
 
     /// Returns whether every receive queue and every relay ring wakes this thread.
