@@ -85,6 +85,7 @@ pub(crate) use saved::{RestoreCounts, Transfer};
 pub(crate) use segment::{Segmenter, SegmentingQueue};
 pub(crate) use share::ShareStage;
 pub(crate) use stage::{FilteredStage, Stage, SteeredStage};
+use worker::TURNS_BEFORE_YIELD;
 pub(crate) use worker::Worker;
 
 /// State shared by all forwarding threads.
@@ -106,9 +107,6 @@ impl Shared {
         self.stop.load(Ordering::Relaxed)
     }
 }
-
-/// Empty polls of all queues before yielding the CPU.
-const TURNS_BEFORE_YIELD: u32 = 32;
 
 /// Size of a ring between two threads, frames.
 pub(crate) const RING_FRAMES: usize = 1024;

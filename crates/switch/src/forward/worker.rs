@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use quietwire_dpdk::{BURST_MAX, Burst, Eal, Mempool, cycles};
 
-use super::TURNS_BEFORE_YIELD;
 use super::balance::BalanceQuery;
 use super::command::{CommandReceiver, Reply, WorkerCommand};
 use super::connections::{ConnectionQuery, ConnectionStage};
@@ -32,6 +31,8 @@ use quietwire_tables::filter::{NameFlows, Verdict, Verdicts};
 
 /// Maximum number of receive queues of a thread.
 const INPUTS_MAX: usize = 1024;
+/// Empty polls of all queues before a thread yields the CPU or sleeps.
+pub(super) const TURNS_BEFORE_YIELD: u32 = 32;
 /// Duration of a sleep between polls.
 const NAP: Duration = Duration::from_micros(50);
 /// Time of empty polls before a thread waits for interrupts, µs. A peer that the latest frame has woken replies within this time, also in a
