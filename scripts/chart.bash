@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
 # Part of scripts/test-node, whose functions and variables it uses: agent, switch, controller and webhook in pods, as the Helm chart installs
-# them with the image of `make image`. Pods reach the API server, and the API server the webhook, by services. The webhook adds a memif socket
+# them, with the image of $QUIETWIRE_IMAGE or that of the test. Pods reach the API server, and the API server the webhook, by services. The webhook adds a memif socket
 # to a pod that names a Network. Without the webhook, the API server refuses this pod and accepts others.
 
 # Writes the values of the chart.
@@ -31,8 +31,7 @@ install_chart() {
     inside kubectl label namespace quietwire pod-security.kubernetes.io/enforce=privileged
     inside kubectl create secret tls quietwire-webhook --namespace quietwire --cert="$work/tls.crt" --key="$work/tls.key"
     chart_values "$1" >"$work/values.yaml"
-    # kubelet of this cluster reads its configuration elsewhere.
-    inside cp "${state:?}/etc/kubelet.yaml" /var/lib/kubelet/config.yaml
+    copy_kubelet_configuration
     inside helm install quietwire "$chart" --namespace quietwire --values "$work/values.yaml"
 }
 
@@ -62,20 +61,6 @@ spec:
 YAML
 }
 
-define_memif_network() {
-    inside kubectl apply --filename=- <<'YAML'
-apiVersion: quietwire.io/v1alpha1
-kind: Network
-metadata:
-  name: fast
-  namespace: default
-spec:
-  bridge: lan
-  port: memif
-  resource: memif
-YAML
-}
-
 # requested POD: the memif sockets that the first container requests.
 requested() {
     inside kubectl get pod "$1" --output 'jsonpath={.spec.containers[0].resources.requests.quietwire\.io/memif}'
@@ -91,14 +76,12 @@ chart_is_gone() {
 check_chart() {
     local image=$1 printed left
     install_chart "$image"
-    wait_for "${pod_timeout:?}" 'the switch runs on the node' switch_is_ready
-    wait_for "$pod_timeout" 'the agent runs on the node' is_available daemonset/quietwire-agent
-    wait_for "$pod_timeout" 'the controller runs' is_available deployment/quietwire-controller
-    wait_for "$pod_timeout" 'the webhook runs' is_available deployment/quietwire-webhook
+    wait_for_pods
+    wait_for "${pod_timeout:?}" 'the webhook runs' is_available deployment/quietwire-webhook
     apply_data_plane
     wait_for 60 'the switch has the port of the DataPlane' port_is uplink up
     wait_for "$pod_timeout" 'kubelet has the memif sockets' has_sockets
-    define_memif_network
+    apply_socket_network memif
     asking_pod first fast "$image" | inside kubectl apply --filename=-
     [[ $(requested first) == 1 ]] || fail 'the webhook adds no request to the pod that names a network'
     wait_for "$pod_timeout" 'the pod connects to its memif socket' port_is pod-memif connected

@@ -69,6 +69,17 @@ switch_is_ready() {
     inside kubectl --namespace quietwire wait --for=condition=Ready pod --selector=app=quietwire-switch --timeout=5s
 }
 
+# The agent in a pod reads the configuration of kubelet at its usual path. kubelet of this cluster has another one.
+copy_kubelet_configuration() {
+    inside cp "${state:?}/etc/kubelet.yaml" /var/lib/kubelet/config.yaml
+}
+
+wait_for_pods() {
+    wait_for "${pod_timeout:?}" 'the switch runs on the node' switch_is_ready
+    wait_for "$pod_timeout" 'the agent runs on the node' is_available daemonset/quietwire-agent
+    wait_for "$pod_timeout" 'the controller runs' is_available deployment/quietwire-controller
+}
+
 # The summary of the DataPlane counts the node, with the version of its switch.
 summary_has_version() {
     local version
@@ -81,12 +92,10 @@ summary_has_version() {
 check_installation() {
     local address text
     address=$(inside kubectl get node local --output 'jsonpath={.status.addresses[?(@.type=="InternalIP")].address}')
-    inside cp "${state:?}/etc/kubelet.yaml" /var/lib/kubelet/config.yaml
+    copy_kubelet_configuration
     define_attachments
     install_package "$address"
-    wait_for "${pod_timeout:?}" 'the switch runs on the node' switch_is_ready
-    wait_for "$pod_timeout" 'the agent runs on the node' is_available daemonset/quietwire-agent
-    wait_for "$pod_timeout" 'the controller runs' is_available deployment/quietwire-controller
+    wait_for_pods
     inside kubectl wait --for=condition=Established --timeout=60s crd/dataplanes.quietwire.io crd/networks.quietwire.io
     apply_data_plane
     wait_for 60 'the switch has the port of the DataPlane' port_is uplink up

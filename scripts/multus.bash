@@ -101,17 +101,8 @@ PYTHON
 }
 
 define_networks() {
+    apply_socket_network vhost-user
     inside kubectl apply --filename=- <<YAML
-apiVersion: quietwire.io/v1alpha1
-kind: Network
-metadata:
-  name: fast
-  namespace: default
-spec:
-  bridge: lan
-  port: vhost-user
-  resource: vhost-user
----
 apiVersion: k8s.cni.cncf.io/v1
 kind: NetworkAttachmentDefinition
 metadata:

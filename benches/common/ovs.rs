@@ -159,19 +159,20 @@ impl OpenVSwitch {
 
     /// Adds a vhost-user port to the bridge. Returns its socket, on which the daemon listens.
     pub(crate) fn add_vhost_user(&self, port: &str) -> PathBuf {
-        let add = ["add-port", "br0", port, "--", "set", "interface", port];
-        let vhost = ["type=dpdkvhostuser"];
-        database(&self.directory, &[&add[..], &vhost].concat());
+        self.add_port(port, &["type=dpdkvhostuser"]);
         self.directory.join(port)
     }
 
     /// Adds a vhost-user port to the bridge that connects to a socket of the guest. Other vhost-user ports of Open vSwitch 3.1 drop frames
     /// with incomplete checksums ("No TCP checksum support"), even with `userspace-tso-enable`.
     pub(crate) fn add_vhost_user_client(&self, port: &str, socket: &Path) {
-        let add = ["add-port", "br0", port, "--", "set", "interface", port];
         let path = format!("options:vhost-server-path={}", socket.display());
-        let vhost = ["type=dpdkvhostuserclient", &path];
-        database(&self.directory, &[&add[..], &vhost].concat());
+        self.add_port(port, &["type=dpdkvhostuserclient", &path]);
+    }
+
+    fn add_port(&self, port: &str, interface: &[&str]) {
+        let add = ["add-port", "br0", port, "--", "set", "interface", port];
+        database(&self.directory, &[&add[..], interface].concat());
     }
 
     /// Replaces the flows of the bridge, as `ovs-ofctl` reads them from a file.

@@ -35,8 +35,8 @@ const INPUTS_MAX: usize = 1024;
 pub(super) const TURNS_BEFORE_YIELD: u32 = 32;
 /// Duration of a sleep between polls.
 const NAP: Duration = Duration::from_micros(50);
-/// Time of empty polls before a thread waits for interrupts, µs. A peer that the latest frame has woken replies within this time, also in a
-/// virtual machine, so that the reply need not wake the thread, too.
+/// Time of empty polls before a thread waits for interrupts, µs. A thread that still polls when a peer replies need not be woken for the
+/// reply. docs/performance.md has round trips with shorter times.
 const LINGER_US: u64 = 100;
 /// Empty polls before a thread that sleeps for [`NAP`] between polls waits for interrupts: some milliseconds, because each wait and wake-up
 /// costs more than a nap.
