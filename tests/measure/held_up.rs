@@ -198,8 +198,9 @@ fn frames_that_a_stopped_tester_does_not_receive_are_no_loss_of_the_device() {
     });
     running.0.signal(Signal::SIGSTOP).unwrap();
     let (before, held) = (device.count(&workspace, "t1", "tx_full"), Instant::now());
+    // Other tests may hold up the switch at the same time: frames that come later in one burst then look like received ones of the stop.
     running.until("the ring is full", |_| {
-        held.elapsed() > Duration::from_millis(30)
+        held.elapsed() > Duration::from_millis(150)
             && device.count(&workspace, "t1", "tx_full") > before
     });
     running.0.signal(Signal::SIGCONT).unwrap();
