@@ -60,8 +60,10 @@ const ROUTED: Addresses = Addresses {
     servers: "10.9.0.1 '[2001:db8:9::1]'",
 };
 
-/// Moves the guest into a network of its own.
+/// Moves the guest into a network of its own. Its address is usable at once: during duplicate address detection (RFC 4862), the kernel
+/// connects from `::1`, and the router drops that.
 const BEHIND_ROUTER: &str = r"
+echo 0 >/proc/sys/net/ipv6/conf/eth0/accept_dad
 ip address del 10.9.0.2/24 dev eth0
 ip address add 10.9.1.2/24 dev eth0
 ip -6 address add 2001:db8:9:1::2/64 dev eth0
