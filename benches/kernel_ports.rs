@@ -48,8 +48,8 @@ enum Device {
     Sleeping([&'static str; 2]),
     /// The same with ports that merge datagrams: only frames of 64 octets are measured.
     Merging([&'static str; 2]),
-    /// The same with a bridge whose `veth` ports the kernel forwards between.
-    KernelForwarding([&'static str; 2]),
+    /// The same with a bridge that forwards all frames itself, between `veth` ports too.
+    SwitchForwarding([&'static str; 2]),
     /// The same with `af-xdp` ports, whose steering rules leave SSH to the kernel.
     Steered,
 }
@@ -75,8 +75,8 @@ const DEVICES: [(&str, Device); 14] = [
         Device::Quietwire(["veth:left0?netns=NETNS", "veth:right0?netns=NETNS"]),
     ),
     (
-        "quietwire, veth, kernel-forwarding",
-        Device::KernelForwarding(["veth:left0?netns=NETNS", "veth:right0?netns=NETNS"]),
+        "quietwire, veth, kernel-forwarding = false",
+        Device::SwitchForwarding(["veth:left0?netns=NETNS", "veth:right0?netns=NETNS"]),
     ),
     (
         "quietwire, af-packet",
@@ -256,7 +256,7 @@ impl Net {
         let middle = Namespace::new("middle");
         let uris = match device {
             Device::Quietwire(uris)
-            | Device::KernelForwarding(uris)
+            | Device::SwitchForwarding(uris)
             | Device::Sleeping(uris)
             | Device::Merging(uris) => uris,
             Device::Steered => STEERED,
@@ -276,7 +276,7 @@ impl Net {
                 ovs = Some(started);
             }
             Device::Quietwire(uris)
-            | Device::KernelForwarding(uris)
+            | Device::SwitchForwarding(uris)
             | Device::Sleeping(uris)
             | Device::Merging(uris) => {
                 let idle = match device {
@@ -284,7 +284,7 @@ impl Net {
                     _ => "interrupt",
                 };
                 let configuration = match device {
-                    Device::KernelForwarding(_) => "kernel-forwarding = true\n",
+                    Device::SwitchForwarding(_) => "kernel-forwarding = false\n",
                     _ => "",
                 };
                 let [left, right] = &hosts;

@@ -112,7 +112,7 @@ fn goal_row(judged: &Judged) -> String {
         let digits = match it.value {
             // A goal of none is about a number of things.
             _ if judged.wanted == 0.0 => 0,
-            value if value < 0.01 => 5,
+            value if value.abs() < 0.01 => 5,
             _ => 2,
         };
         let [value, low, high] = [it.value, it.low, it.high].map(|it| format!("{it:.digits$}"));

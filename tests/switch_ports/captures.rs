@@ -365,7 +365,7 @@ fn are_the_same(case: &Case) {
     };
     let mut arguments = vec!["--frame-size-max", frame_size_max];
     if !case.is_routed {
-        arguments.extend(["--bridge", "lan=left,right"]);
+        arguments.extend(["--bridge", "lan=left,right", "--kernel-forwarding", "false"]);
     }
     let switch = Switch::start(&net.middle, directory.path(), &ports, &arguments);
     // Data have congestion marks, also after a SYN that is lost.

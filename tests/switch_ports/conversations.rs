@@ -24,7 +24,7 @@ struct Hosts {
 }
 
 impl Hosts {
-    /// Starts a switch between two hosts. `uris` are those of their ports; NETNS becomes the name of the host's namespace. The hosts'
+    /// Starts a switch between two hosts, whose bridge forwards all frames itself. `uris` are those of their ports; NETNS becomes the name of the host's namespace. The hosts'
     /// interfaces are named eth0.
     fn start(kind: &str, uris: [&str; 2], arguments: &[&str]) -> Self {
         Self::start_at("1500", kind, uris, arguments)
@@ -32,7 +32,8 @@ impl Hosts {
 
     /// The same with another MTU of the cables.
     fn start_at(mtu: &str, kind: &str, uris: [&str; 2], arguments: &[&str]) -> Self {
-        let arguments = [&["--bridge", "lan=left,right"], arguments].concat();
+        let bridge = ["--bridge", "lan=left,right", "--kernel-forwarding", "false"];
+        let arguments = [&bridge[..], arguments].concat();
         let hosts = Self::start_alone(mtu, kind, uris, &arguments);
         hosts.net.add_addresses();
         hosts

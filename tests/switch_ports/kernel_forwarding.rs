@@ -20,7 +20,7 @@ fn start(net: &Net, directory: &TempDir, arguments: &[&str]) -> Switch {
         ("other", format!("veth:qwother?netns={right}&peer=eth1")),
     ];
     let bridge = ["--bridge", "lan=left,right,other"];
-    let arguments = [&bridge[..], &["--kernel-forwarding", "true"], arguments].concat();
+    let arguments = [&bridge[..], arguments].concat();
     let switch = Switch::start(&net.middle, directory.path(), &ports, &arguments);
     net.add_addresses();
     switch
@@ -109,6 +109,18 @@ fn the_kernel_forwards_between_known_stations_and_their_addresses_stay() {
     assert_eq!(switch.end(), Some(0));
 }
 
+#[test]
+fn the_kernel_forwards_long_frames() {
+    let net = Net::without_cables("kfwd-long");
+    let directory = TempDir::new().unwrap();
+    let switch = start(&net, &directory, &["--frame-size-max", "9018"]);
+    until_forwarded(&net, &switch, "right");
+    let before = forwarded(&switch, "left");
+    net.carries();
+    assert!(forwarded(&switch, "left") > before + 50);
+    assert_eq!(switch.end(), Some(0));
+}
+
 /// Starts a capture of ten frames, and waits until it has begun.
 fn capture(switch: &Switch, directory: &TempDir) -> Child {
     let file = directory.path().join("capture");
@@ -160,6 +172,8 @@ fn rules_captures_and_settings_of_the_bridge_hold_from_the_next_frame_on() {
     let before = forwarded(&switch, "left");
     assert!(ping(&net, "5").contains("bytes from"));
     assert_eq!(forwarded(&switch, "left"), before);
+    switch.change(&["set", "bridge", "lan", "--kernel-forwarding", "true"]);
+    until_forwarded(&net, &switch, "right");
     assert_eq!(switch.end(), Some(0));
 }
 

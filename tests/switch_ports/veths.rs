@@ -10,7 +10,7 @@ use crate::rig::{self, Namespace, Switch, quietwire, run, until};
 /// Near ends of the left and the right host.
 const NEAR: [&str; 2] = ["qwleft", "qwright"];
 
-/// Starts a switch with a port for each host on a bridge. The hosts have addresses afterwards.
+/// Starts a switch with a port for each host on a bridge that forwards all frames itself. The hosts have addresses afterwards.
 fn start(net: &Net, directory: &TempDir, options: &str, arguments: &[&str]) -> Switch {
     let ports = ["left", "right"].map(|port| {
         let (near, host) = match port {
@@ -19,7 +19,8 @@ fn start(net: &Net, directory: &TempDir, options: &str, arguments: &[&str]) -> S
         };
         (port, format!("veth:{near}?netns={}{options}", host.name()))
     });
-    let arguments = [&["--bridge", "lan=left,right"], arguments].concat();
+    let bridge = ["--bridge", "lan=left,right", "--kernel-forwarding", "false"];
+    let arguments = [&bridge[..], arguments].concat();
     let switch = Switch::start(&net.middle, directory.path(), &ports, &arguments);
     net.add_addresses();
     switch

@@ -63,6 +63,7 @@ use crate::layer3::{Exchange, SharedLayer3};
 use crate::nat_log::NatLog;
 use crate::observe::Watches;
 use crate::report::MoveReport;
+use crate::rights::Rights;
 use balance::Loads;
 use buffers::SharedPools;
 use counted::{CountedFilter, CountedRules, CountedSteering};
@@ -92,6 +93,8 @@ pub(crate) struct Engine {
     pub(crate) forwarders: Vec<Forwarder>,
     /// Programs on interfaces of the ports.
     kernel_forwarding: KernelBridges,
+    /// True if the kernel forwards for bridges without a setting.
+    forwards_in_kernel: bool,
     /// Threads that were ordered to end.
     ending: Vec<Forwarder>,
     /// Queues and rings on their way between threads.
@@ -165,6 +168,7 @@ impl Engine {
         let mut engine = Self {
             forwarders: Vec::new(),
             kernel_forwarding: KernelBridges::default(),
+            forwards_in_kernel: Rights::of(plan).has_kernel_forwarding(),
             ending: Vec::new(),
             loose: Loose::default(),
             slots: (0..crate::counters::PORTS_MAX).map(|_| None).collect(),

@@ -82,6 +82,11 @@ impl Rights {
         &self.kinds
     }
 
+    /// Returns whether the kernel can forward for bridges without a setting.
+    pub(crate) const fn has_kernel_forwarding(&self) -> bool {
+        self.kept.contains(KERNEL_FORWARDING)
+    }
+
     /// Refuses a change from one plan to another that the switch has no rights for.
     ///
     /// # Errors
@@ -143,10 +148,12 @@ fn kernel_tap(plan: &Plan) -> Option<&str> {
     found.map(|one| one.name.as_str())
 }
 
-/// Returns the name of a bridge with kernel forwarding.
+/// Returns the name of a bridge whose settings require kernel forwarding.
 fn kernel_forwarding(plan: &Plan) -> Option<&str> {
     plan.groups.iter().find_map(|group| match group {
-        Group::Bridge(bridge) if bridge.kernel_forwarding => Some(bridge.name.as_str()),
+        Group::Bridge(bridge) if bridge.kernel_forwarding == Some(true) => {
+            Some(bridge.name.as_str())
+        }
         _ => None,
     })
 }
@@ -197,7 +204,7 @@ mod tests {
             (Capabilities::IPC_LOCK, ""),
             (
                 Capabilities::SYS_ADMIN,
-                "`netns` of `tap` and `veth`, bridges with `kernel-forwarding`",
+                "`netns` of `tap` and `veth`, bridges with `kernel-forwarding = true`",
             ),
         ] {
             let requires = |kind: &PortKind| capabilities_of(*kind).contains(capability);
@@ -229,6 +236,9 @@ mod tests {
         }
         assert_eq!(kept(&[MEMIF], "none", KERNEL_TAP), "NET_ADMIN");
         assert_eq!(kept(&[MEMIF], "none", FORWARDING_BRIDGE), "SYS_ADMIN");
+        let forwards = |uris, later| Rights::of(&plan(uris, later, "")).has_kernel_forwarding();
+        assert!(!forwards(&["veth:a", "veth:b"], "none"));
+        assert!(forwards(&["veth:a?netns=n", "veth:b"], "none") && forwards(&[], "any"));
         let table = "[[vrf]]\nname = \"main\"\nkernel-table = 254\n";
         assert_eq!(kept(&[MEMIF], "none", table), "none");
     }

@@ -145,7 +145,7 @@ struct RunArgs {
     /// Ageing time of learned addresses, seconds. [default: 300]
     #[arg(long, value_name = "N")]
     ageing_s: Option<u32>,
-    /// Let the kernel forward between veth ports of the same bridge. [default: false]
+    /// Let the kernel forward between veth ports of the same bridge. [default: true if the switch keeps the rights]
     #[arg(long, value_name = "BOOL")]
     kernel_forwarding: Option<bool>,
     /// Exit when the parent process exits.

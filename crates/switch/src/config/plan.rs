@@ -126,8 +126,8 @@ pub struct BridgePlan {
     pub max_entries: u32,
     /// Ageing time, seconds.
     pub ageing_s: u32,
-    /// True if the kernel forwards between its `veth` ports.
-    pub kernel_forwarding: bool,
+    /// Whether the kernel forwards between its `veth` ports. `None`: if the switch has the rights, which it does not keep for this.
+    pub kernel_forwarding: Option<bool>,
     /// Kinds of frames it floods.
     pub flooding: FloodingSetting,
     /// Its static entries.
@@ -358,7 +358,7 @@ impl Settings {
         let defaults = (
             self.max_entries.unwrap_or(MAX_ENTRIES),
             self.ageing_s.unwrap_or(AGEING_S),
-            self.kernel_forwarding.unwrap_or_default(),
+            self.kernel_forwarding,
         );
         let mut names = BridgePlaces::new();
         for bridge in self.bridges.iter().flatten() {
@@ -777,7 +777,7 @@ fn plan_cross_connect(
 
 fn plan_bridge(
     setting: &BridgeSetting,
-    (max_entries, ageing_s, kernel_forwarding): (u32, u32, bool),
+    (max_entries, ageing_s, kernel_forwarding): (u32, u32, Option<bool>),
     members: &mut Members<'_>,
 ) -> Result<Group, SwitchError> {
     let BridgeSetting { name, location, .. } = setting;
@@ -807,7 +807,7 @@ fn plan_bridge(
         ports,
         max_entries,
         ageing_s,
-        kernel_forwarding: setting.kernel_forwarding.unwrap_or(kernel_forwarding),
+        kernel_forwarding: setting.kernel_forwarding.or(kernel_forwarding),
         flooding: setting.flooding.clone().unwrap_or_default(),
         statics: SharedList::default(),
     }))

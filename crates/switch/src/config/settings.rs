@@ -138,7 +138,7 @@ pub struct Settings {
     pub max_entries: Option<u32>,
     /// Ageing time of each bridge, seconds. Default: 300 (IEEE 802.1Q, table 8-7).
     pub ageing_s: Option<u32>,
-    /// Whether the kernel forwards between `veth` ports of each bridge. Default: false.
+    /// Whether the kernel forwards between `veth` ports of each bridge. Default: if the switch has the rights.
     pub kernel_forwarding: Option<bool>,
     /// Static entries of bridges.
     pub statics: Option<SharedList<Located<Arc<StaticSetting>>>>,

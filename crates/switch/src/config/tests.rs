@@ -173,7 +173,7 @@ fn a_file_becomes_a_plan() {
             ports: vec![2, 3],
             max_entries: 100,
             ageing_s: 20,
-            kernel_forwarding: false,
+            kernel_forwarding: None,
             flooding: FloodingSetting::default(),
             statics: SharedList::default()
         })
@@ -637,12 +637,12 @@ fn changes_edit_what_was_asked_for() {
         panic!()
     };
     assert_eq!((lan.ports.as_slice(), lan.ageing_s), (&[3][..], 7));
-    assert!(!lan.kernel_forwarding);
+    assert_eq!(lan.kernel_forwarding, None);
     let plan = after(r#"{"set-bridge":{"name":"lan","kernel_forwarding":true}}"#).unwrap();
     let Group::Bridge(lan) = &plan.groups[1] else {
         panic!()
     };
-    assert!(lan.kernel_forwarding);
+    assert_eq!(lan.kernel_forwarding, Some(true));
     let plan = after(r#"{"set-threads":{"forwarding_cpus":"2-3"}}"#).unwrap();
     assert_eq!(plan.forwarding_cpus.to_string(), "2-3");
     for (change, part) in [

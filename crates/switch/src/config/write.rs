@@ -118,7 +118,8 @@ struct Bridge<'plan> {
     ports: Vec<&'plan str>,
     max_entries: u32,
     ageing_s: u32,
-    kernel_forwarding: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kernel_forwarding: Option<bool>,
     #[serde(skip_serializing_if = "is_default")]
     flooding: &'plan FloodingSetting,
 }

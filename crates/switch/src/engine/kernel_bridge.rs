@@ -65,6 +65,8 @@ pub(super) struct Station {
 /// The part of a bridge in kernel forwarding, by the running plan.
 pub(super) struct KernelPlan {
     pub(super) name: String,
+    /// True if the settings of the bridge require it. Otherwise the kernel forwards if it can.
+    pub(super) is_required: bool,
     pub(super) fdb: Arc<Fdb>,
     pub(super) ports: Vec<KernelPlanPort>,
     /// Addresses of the bridge's own interfaces.

