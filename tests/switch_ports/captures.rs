@@ -14,7 +14,7 @@ use serde::Deserialize;
 use tempfile::TempDir;
 
 use crate::offloads::{IPV4, IPV6, Net, ROUTED_IPV4, ROUTED_IPV6};
-use crate::rig::{DEADLINE, Namespace, Switch, ping, run};
+use crate::rig::{DEADLINE, Namespace, Switch, ping, run, until};
 
 /// Octets in each direction.
 const OCTETS: usize = 120_000;
@@ -259,9 +259,12 @@ struct Case {
     uris: [&'static str; 2],
     mtu: &'static str,
     is_routed: bool,
-    /// Counter of the right port that shows how frames pass: whole, cut or merged.
+    /// Counter of the right port that shows how frames pass: whole, cut, merged, or forwarded by the kernel.
     counter: &'static str,
 }
+
+/// Counter of frames that the kernel forwards. Otherwise, the switch forwards all frames.
+const BY_KERNEL: &str = "kernel_forwarded";
 
 const TAPS: [&str; 2] = ["tap:eth0?netns=NETNS", "tap:eth0?netns=NETNS"];
 const PAIRS: [&str; 2] = ["veth:qwcpl?netns=NETNS", "veth:qwcpr?netns=NETNS"];
@@ -300,6 +303,7 @@ fn segments_at_both_ends_are_the_same() {
     are_all_the_same(&[
         bridged("cpt", TAPS, "tx_tso_frames"),
         bridged("cpv", PAIRS, "tx_tso_frames"),
+        bridged("cpk", PAIRS, BY_KERNEL),
         bridged("cpp", PACKETS, "tx_tso_frames"),
         bridged("cpx", CUT, "segmented"),
         bridged("cpg", ["af-xdp:l0", "af-packet:r0?gro=on"], "merged"),
@@ -329,6 +333,7 @@ fn segments_of_jumbo_frames_at_both_ends_are_the_same() {
     are_all_the_same(&[
         jumbo(bridged("cjp", PACKETS, "tx_tso_frames")),
         jumbo(bridged("cjv", PAIRS, "tx_tso_frames")),
+        jumbo(bridged("cjk", PAIRS, BY_KERNEL)),
         jumbo(routed("crj", TAPS, "tx_tso_frames")),
         jumbo(routed("cjr", PACKETS, "tx_tso_frames")),
         jumbo(routed("cjw", PAIRS, "tx_tso_frames")),
@@ -365,7 +370,13 @@ fn are_the_same(case: &Case) {
     };
     let mut arguments = vec!["--frame-size-max", frame_size_max];
     if !case.is_routed {
-        arguments.extend(["--bridge", "lan=left,right", "--kernel-forwarding", "false"]);
+        let is_by_kernel = if counter == BY_KERNEL {
+            "true"
+        } else {
+            "false"
+        };
+        arguments.extend(["--bridge", "lan=left,right"]);
+        arguments.extend(["--kernel-forwarding", is_by_kernel]);
     }
     let switch = Switch::start(&net.middle, directory.path(), &ports, &arguments);
     // Data have congestion marks, also after a SYN that is lost.
@@ -381,6 +392,12 @@ fn are_the_same(case: &Case) {
         [IPV4[1], IPV6[1]]
     };
     ping(&net.left, to_v4);
+    if counter == BY_KERNEL {
+        until("the kernel forwards", || {
+            ping(&net.left, to_v4);
+            (switch.port("right")[counter].as_u64() > Some(0)).then_some(())
+        });
+    }
     let exchanges = [(to_v4, 5000), (to_v6, 5001)];
     let sniffers = exchanges.map(|(_, port)| Sniffer::start([&net.left, &net.right], port));
     for (to, port) in exchanges {
