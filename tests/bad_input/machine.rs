@@ -188,6 +188,9 @@ fn a_calibration_file_of_another_user_is_not_cited() {
             "0s",
             "--port",
             "null:",
+            // Other tests may hold up the tester.
+            "--attempts",
+            "5",
         ];
         let mut command = command_as_nobody(&workspace, &[&words[..], more].concat());
         command.env("XDG_STATE_HOME", workspace.path("home"));
@@ -195,14 +198,7 @@ fn a_calibration_file_of_another_user_is_not_cited() {
     };
     let Ended { printed, .. } = generate(&[]);
     assert!(printed.contains("results cite no calibration"), "{printed}");
-    // Other programs may hold up the tester, so that the trial is invalid.
-    let mut errors = printed
-        .lines()
-        .filter(|line| line.starts_with("quietwire: "));
-    assert!(
-        errors.all(|line| line.contains("the trial is invalid")),
-        "{printed}"
-    );
+    assert!(!printed.contains("quietwire: "), "{printed}");
     // A file that was asked for has to be readable.
     let named = workspace.text("home/quietwire/calibration.json");
     let Ended { code, printed } = generate(&["--calibration", &named]);

@@ -13,8 +13,9 @@ use std::thread::JoinHandle;
 use serde::Deserialize;
 use tempfile::TempDir;
 
+use crate::kernel_forwarding::until_forwarded;
 use crate::offloads::{IPV4, IPV6, Net, ROUTED_IPV4, ROUTED_IPV6};
-use crate::rig::{DEADLINE, Namespace, Switch, ping, run, until};
+use crate::rig::{DEADLINE, Namespace, Switch, ping, run};
 
 /// Octets in each direction.
 const OCTETS: usize = 120_000;
@@ -368,15 +369,14 @@ fn are_the_same(case: &Case) {
         "9000" => "9018",
         _ => "1518",
     };
+    let by_kernel = counter == BY_KERNEL;
     let mut arguments = vec!["--frame-size-max", frame_size_max];
     if !case.is_routed {
-        let is_by_kernel = if counter == BY_KERNEL {
-            "true"
-        } else {
-            "false"
-        };
         arguments.extend(["--bridge", "lan=left,right"]);
-        arguments.extend(["--kernel-forwarding", is_by_kernel]);
+        arguments.extend([
+            "--kernel-forwarding",
+            if by_kernel { "true" } else { "false" },
+        ]);
     }
     let switch = Switch::start(&net.middle, directory.path(), &ports, &arguments);
     // Data have congestion marks, also after a SYN that is lost.
@@ -392,11 +392,8 @@ fn are_the_same(case: &Case) {
         [IPV4[1], IPV6[1]]
     };
     ping(&net.left, to_v4);
-    if counter == BY_KERNEL {
-        until("the kernel forwards", || {
-            ping(&net.left, to_v4);
-            (switch.port("right")[counter].as_u64() > Some(0)).then_some(())
-        });
+    if by_kernel {
+        until_forwarded(&net, &switch, "right");
     }
     let exchanges = [(to_v4, 5000), (to_v6, 5001)];
     let sniffers = exchanges.map(|(_, port)| Sniffer::start([&net.left, &net.right], port));

@@ -24,8 +24,8 @@ struct Hosts {
 }
 
 impl Hosts {
-    /// Starts a switch between two hosts, whose bridge forwards all frames itself. `uris` are those of their ports; NETNS becomes the name of the host's namespace. The hosts'
-    /// interfaces are named eth0.
+    /// Starts a switch between two hosts, whose bridge forwards all frames itself. `uris` are those of their ports; NETNS becomes the name of
+    /// the host's namespace. The hosts' interfaces are named eth0.
     fn start(kind: &str, uris: [&str; 2], arguments: &[&str]) -> Self {
         Self::start_at("1500", kind, uris, arguments)
     }

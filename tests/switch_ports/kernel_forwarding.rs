@@ -58,7 +58,7 @@ fn is_answered(net: &Net) -> bool {
 }
 
 /// Pings until the kernel forwards between the left host and the right one, which is behind this port.
-fn until_forwarded(net: &Net, switch: &Switch, right: &str) {
+pub(crate) fn until_forwarded(net: &Net, switch: &Switch, right: &str) {
     until("the kernel forwards both ways", || {
         let before = ["left", right].map(|port| forwarded(switch, port));
         let is_answered = is_answered(net);
